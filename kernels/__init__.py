@@ -1,0 +1,1 @@
+"""Back end choice and kernels, each with a plain twin. Imports nothing of mtplx but `contracts`."""

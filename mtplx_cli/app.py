@@ -1,0 +1,44 @@
+"""The command line: one Typer app, and the one list of its commands."""
+
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from mtplx.commands.chat import chat
+from mtplx.commands.inspect import inspect
+from mtplx.commands.run import run
+from mtplx.version import __version__
+
+# A module of commands imports no more than typer at its top, so that --help stays instant.
+COMMANDS: tuple[Callable[..., None], ...] = (run, chat, inspect)
+
+app = typer.Typer(
+    name="mtplx",
+    help="Exact multi-token-prediction decoding for local language models on MLX.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    invoke_without_command=True,
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"mtplx {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    context: typer.Context,
+    version: Annotated[  # noqa: ARG001
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+for command in COMMANDS:
+    app.command()(command)

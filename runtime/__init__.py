@@ -1,0 +1,1 @@
+"""Loading, decoding and serving models with their own MTP heads."""

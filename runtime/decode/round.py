@@ -1,0 +1,85 @@
+"""One round: draft, verify, accept, commit. After Leviathan et al. 2211.17192, with the model's own MTP head."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import mlx.core as mx
+
+from mtplx.contracts.errors import NumericError
+from mtplx.runtime.decode.draft import draft
+from mtplx.runtime.decode.engine import Engine
+from mtplx.runtime.decode.state import DecodeState
+from mtplx.runtime.sampling.acceptance import Verdict
+from mtplx.runtime.sampling.finite import describe_nonfinite, finite_rows
+
+
+class Round(NamedTuple):
+    """`tokens` committed by the round, of `drafted` proposals `accepted` of them."""
+
+    tokens: list[int]
+    drafted: int
+    accepted: int
+
+
+def run_round(
+    engine: Engine, state: DecodeState, depth: int, keep: Callable[[list[int]], int]
+) -> Round:
+    """Extend `state` by 1 to `depth` + 1 tokens with one trunk forward and one host sync.
+
+    `keep(tokens)` says how many of the emitted tokens stay (at least one): an answer may end inside the block, and
+    the caches must not hold what was not emitted.
+
+    Raises:
+        NumericError: a row of the trunk's logits is not finite; the state is left as it was.
+    """
+    first = len(state.tokens)
+    drafts = draft(engine, state, depth)
+
+    last = mx.array(state.tokens[-1:], dtype=mx.int32)
+    state.trunk_caches.arm()
+    hidden = engine.trunk.forward(mx.concatenate([last, drafts.tokens])[None], state.trunk_caches)
+    logits = engine.trunk.logits(hidden.after_norm)[0]
+
+    target = engine.pipeline.scores(logits, engine.history, drafts.tokens, first=0)
+    verdict = engine.acceptance.accept(target, drafts.scores, drafts.tokens, first)
+    finite = finite_rows(logits)
+    try:
+        accepted, tokens = _sync(verdict, drafts.tokens, finite)
+    except _NonFiniteError:
+        state.trunk_caches.rollback()
+        raise NumericError(_nonfinite_message(logits, finite, first)) from None
+
+    kept = keep(tokens)
+    commit(engine, state, tokens[:kept])
+    if engine.head is not None and state.head_caches is not None:
+        state.unread.append(engine.head.feed(hidden)[:, :kept])
+    return Round(tokens[:kept], drafts.tokens.size, min(accepted, kept))
+
+
+def commit(engine: Engine, state: DecodeState, tokens: list[int]) -> None:
+    """Make `tokens` part of the sequence: one trunk row was verified for each."""
+    state.trunk_caches.commit(len(tokens))
+    state.tokens.extend(tokens)
+    if engine.history is not None:
+        engine.history.append(tokens)
+
+
+class _NonFiniteError(Exception):
+    """A verified row has no finite logits."""
+
+
+def _sync(verdict: Verdict, drafts: mx.array, finite: mx.array) -> tuple[int, list[int]]:
+    """The round's only wait for the device: everything the host must know, in one array."""
+    head = mx.stack([finite.all().astype(mx.int32), verdict.accepted, verdict.next_token])
+    is_finite, accepted, next_token, *drafted = mx.concatenate([head, drafts]).tolist()
+    if not is_finite:
+        raise _NonFiniteError
+    return accepted, [*drafted[:accepted], next_token]
+
+
+def _nonfinite_message(logits: mx.array, finite: mx.array, first: int) -> str:
+    row = finite.tolist().index(False)
+    counts = describe_nonfinite(logits[row])
+    return f"the model produced unusable logits at position {first + row} (row {row}): {counts}"

@@ -1,0 +1,242 @@
+"""Loading a folder: inspect, read, bind trunk and head, fit them to the device."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+import psutil
+from mlx.utils import tree_flatten
+
+from mtplx.contracts.errors import HeadMissingError
+from mtplx.contracts.families import Family, Wiring
+from mtplx.contracts.inspection import Inspection, inspect_folder
+from mtplx.contracts.tensors import TensorIndex
+from mtplx.kernels.backend import Backend, ensure_backend
+from mtplx.runtime.heads.head import Head
+from mtplx.runtime.heads.registry import find_layout
+from mtplx.runtime.loading.arrays import Weights, read_arrays
+from mtplx.runtime.loading.fp8 import block_shape, dequantize_fp8, has_fp8
+from mtplx.runtime.loading.head_weights import HeadBinding, bind_head
+from mtplx.runtime.loading.quantization import dequantize_modules, is_quantized
+from mtplx.runtime.loading.tokenizer import load_tokenizer
+from mtplx.runtime.loading.trunk_weights import build_trunk, widen
+from mtplx.runtime.model import Model
+from mtplx.runtime.trunks.gated_delta import install_gated_delta
+from mtplx.runtime.trunks.plain import PlainTrunk
+from mtplx.runtime.trunks.trunk import Trunk
+
+Progress = Callable[[str, float], None]
+
+# Float32 weights may take this share of the memory that is free.
+_MEMORY_SHARE = 0.8
+_SAMPLER_KEYS = ("temperature", "top_p", "top_k", "min_p")
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """What weights are computed in: `dtype` None keeps the stored types; `note` says why."""
+
+    dtype: mx.Dtype | None
+    dequantize: bool
+    note: str = ""
+
+
+def load(
+    path: str | Path,
+    *,
+    mtp: bool = True,
+    wiring: Wiring | None = None,
+    kv_bits: int | None = None,
+    on_progress: Progress | None = None,
+) -> Model:
+    """Load a model folder: published Hugging Face layout or MLX, bf16 or quantised.
+
+    `mtp=False` leaves the head on disk. `wiring` replaces the one of the contract or the family. `kv_bits`
+    quantises the caches of plain attention layers. `on_progress(label, fraction)` is called while files are read.
+
+    Raises:
+        MTPLXError: the folder can't be loaded; the class says whether it is absent, corrupt or unsupported.
+    """
+    backend = ensure_backend()
+    inspection = inspect_folder(path)
+    inspection.raise_if_unrunnable()
+    report = on_progress or (lambda _label, _fraction: None)
+    index = _index(inspection)
+    precision = choose_precision(backend, index)
+    weights = read_arrays(index, lambda file, done: report(f"reading {file}", done * 0.5))
+    head_tensors = take_head(inspection, weights)
+
+    report("building the model", 0.5)
+    model, notes = build_trunk(inspection.path, weights, precision.dtype)
+    notes = [*inspection.warnings, *notes]
+    trunk = _trunk(inspection, model)
+    head = None
+    if mtp and head_tensors is not None:
+        head, binding = _head(inspection, head_tensors, trunk, precision, wiring)
+        notes += binding.notes
+    for module in (model, *([head.module] if head else [])):
+        _fit(module, precision)
+    report("reading weights", 0.7)
+    mx.eval(model.parameters(), head.module.parameters() if head else {})
+    install_gated_delta(model)
+    report("loading the tokenizer", 0.95)
+    tokenizer = None
+    if inspection.has_tokenizer:
+        tokenizer = load_tokenizer(inspection.path, inspection.eos_token_ids)
+    report("ready", 1.0)
+    if precision.note:
+        notes.append(precision.note)
+    return Model(
+        inspection=inspection,
+        trunk=trunk,
+        head=head,
+        tokenizer=tokenizer,
+        device=_device(backend, model),
+        sampler_defaults=read_sampler_defaults(inspection.path),
+        warnings=tuple(dict.fromkeys([*notes, *backend.notes])),
+        kv_bits=kv_bits,
+    )
+
+
+def choose_precision(backend: Backend, index: TensorIndex) -> Precision:
+    """Float32 on the CPU, where 16-bit and quantised products are scalar loops; as stored elsewhere."""
+    if backend.device != "cpu":
+        return Precision(None, dequantize=False)
+    needed = float32_bytes(index)
+    free = psutil.virtual_memory().available
+    if needed <= free * _MEMORY_SHARE:
+        return Precision(mx.float32, dequantize=True)
+    return Precision(
+        None,
+        dequantize=False,
+        note=(
+            f"float32 weights would take {needed / 2**30:.1f} GiB of {free / 2**30:.1f} GiB free: "
+            "computing with the stored types, which is slow on the CPU"
+        ),
+    )
+
+
+def float32_bytes(index: TensorIndex) -> int:
+    """Bytes of all weights as float32, packed ones counted by the values they hold."""
+    total = 0
+    for name, tensor in index.tensors.items():
+        count = tensor.nbytes // _ITEM_BYTES.get(tensor.dtype, 2)
+        if tensor.dtype == "U32" and name.endswith(".weight"):
+            # At least 2 bits a value would be 16 in a word; 4 bits is what packs use, 8 of them.
+            count *= 8
+        total += 4 * count
+    return total
+
+
+_ITEM_BYTES = {"F64": 8, "F32": 4, "U32": 4, "I32": 4, "F8_E4M3": 1, "U8": 1, "I8": 1}
+
+
+def take_head(inspection: Inspection, weights: Weights) -> Weights | None:
+    """The head's tensors by their names relative to the head, removed from `weights`; None when there is none."""
+    found = inspection.head_tensors
+    if found is None or inspection.family is None or not inspection.family.runnable:
+        return None
+    return {relative: weights.pop(name) for name, relative in found.names.items()}
+
+
+def read_sampler_defaults(folder: Path) -> dict[str, float]:
+    """Sampling values of generation_config.json; none when it asks for greedy decoding or is absent."""
+    path = folder / "generation_config.json"
+    if not path.is_file():
+        return {}
+    found = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(found, Mapping) or found.get("do_sample") is False:
+        return {}
+    return {k: found[k] for k in _SAMPLER_KEYS if isinstance(found.get(k), int | float)}
+
+
+def _index(inspection: Inspection) -> TensorIndex:
+    if inspection.index is None:
+        raise HeadMissingError(f"{inspection.path}: no weights were found")
+    return inspection.index
+
+
+def _trunk(inspection: Inspection, model: nn.Module) -> Trunk:
+    family = inspection.family
+    return Trunk(model) if family is not None and family.runnable else PlainTrunk(model)
+
+
+def _head(
+    inspection: Inspection,
+    tensors: Weights,
+    trunk: Trunk,
+    precision: Precision,
+    wiring: Wiring | None,
+) -> tuple[Head, HeadBinding]:
+    family = inspection.family
+    assert family is not None  # take_head found tensors
+    if has_fp8(tensors):
+        tensors = dequantize_fp8(
+            tensors, block_shape(inspection.config), precision.dtype or mx.bfloat16
+        )
+    if precision.dtype is not None:
+        tensors = widen(tensors, precision.dtype)
+    module, binding = bind_head(
+        find_layout(family.layout),
+        tensors,
+        trunk,
+        raw_norms=_raw_norms(inspection),
+        quantization=inspection.quantization,
+    )
+    return Head(module, trunk, wiring or _wiring(inspection, family)), binding
+
+
+def _wiring(inspection: Inspection, family: Family) -> Wiring:
+    """What the contract recorded for this artifact, else the default of its family."""
+    recorded = inspection.contract.wiring if inspection.contract is not None else None
+    return recorded or family.wiring
+
+
+def _raw_norms(inspection: Inspection) -> bool | None:
+    family = inspection.family
+    if family is None or not family.zero_centred_norms:
+        return False
+    return {"delta": True, "absolute": False}.get(inspection.norm_encoding or "")
+
+
+def _fit(module: nn.Module, precision: Precision) -> None:
+    if precision.dequantize and is_quantized(module):
+        dequantize_modules(module)
+    if precision.dtype is not None:
+        module.set_dtype(precision.dtype)
+    else:
+        _store_norms_like_weights(module)
+
+
+def _store_norms_like_weights(module: nn.Module) -> None:
+    """Norm gains that were shifted in float32 go back to the type of the weights beside them."""
+    types = [
+        value.dtype
+        for name, value in tree_flatten(module.parameters())
+        if name.endswith("_proj.weight") and mx.issubdtype(value.dtype, mx.floating)
+    ]
+    if types:
+        norms = [
+            (name, value.astype(types[0]))
+            for name, value in tree_flatten(module.parameters())
+            if name.endswith("norm.weight") and value.dtype == mx.float32
+        ]
+        module.load_weights(norms, strict=False)
+
+
+def _device(backend: Backend, model: nn.Module) -> dict[str, Any]:
+    dtypes = sorted({str(v.dtype).rpartition(".")[2] for _, v in tree_flatten(model.parameters())})
+    blas = backend.blas
+    return {
+        "device": backend.device,
+        "back_end": backend.kind,
+        "mlx_version": backend.mlx_version,
+        "blas": None if blas is None else blas.name,
+        "dtypes": dtypes,
+    }

@@ -1,0 +1,114 @@
+"""The trunk: an mlx-lm model whose hidden states can be seen before and after the final norm."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import mlx.core as mx
+import mlx.nn as nn
+from mlx_lm.models.base import create_attention_mask, create_ssm_mask
+
+from mtplx.runtime.caches.composite import CacheSet, make_caches
+
+
+class Hidden(NamedTuple):
+    """Hidden states of T rows, [1, T, H] each: the residual before the final norm, and the normed one."""
+
+    before_norm: mx.array
+    after_norm: mx.array
+
+
+class Trunk:
+    """Runs the layers of a loaded mlx-lm model, which stays as it is.
+
+    Covers the models whose inner module has `embed_tokens`, `layers` and `norm`, with an `lm_head` or a tied
+    embedding: plain attention, MLA, and hybrids of gated-delta and attention layers.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        self._outer = model.language_model if hasattr(model, "language_model") else model
+        self._inner = self._outer.model
+        self.args: Any = self._outer.args
+        self.layers: list[nn.Module] = list(self._inner.layers)
+        # mlx-lm's MLA adds rotary scores through the mask and needs it as an array.
+        self.needs_array_mask = any(
+            hasattr(getattr(layer, "self_attn", None), "kv_lora_rank") for layer in self.layers
+        )
+        self._is_recurrent = [bool(getattr(layer, "is_linear", False)) for layer in self.layers]
+
+    @property
+    def hidden_size(self) -> int:
+        """Width of the residual stream, H."""
+        return int(self.args.hidden_size)
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of logits, V."""
+        return int(self.args.vocab_size)
+
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether any layer keeps a recurrent state, which can't be cut back like a KV cache."""
+        return any(self._is_recurrent)
+
+    @property
+    def attention_layer(self) -> nn.Module:
+        """A layer with attention."""
+        return self.layers[self._is_recurrent.index(False)]
+
+    @property
+    def has_quantized_vocabulary(self) -> bool:
+        """Whether embedding or output head are quantised, so that they only nearly equal the published ones."""
+        output = self._outer.lm_head if "lm_head" in self._outer else self._inner.embed_tokens
+        return "scales" in output or "scales" in self._inner.embed_tokens
+
+    def make_caches(self, *, kv_bits: int | None = None, kv_group_size: int = 64) -> CacheSet:
+        """Empty caches, one a layer."""
+        return make_caches(self.model, kv_bits=kv_bits, kv_group_size=kv_group_size)
+
+    def make_attention_cache(self, *, kv_bits: int | None, kv_group_size: int) -> CacheSet:
+        """An empty cache for one more attention layer of the trunk's kind."""
+        caches = self.make_caches(kv_bits=kv_bits, kv_group_size=kv_group_size)
+        return CacheSet([caches[self._is_recurrent.index(False)]])
+
+    def embed(self, tokens: mx.array) -> mx.array:
+        """[1, T] token ids to [1, T, H]."""
+        return self._inner.embed_tokens(tokens)
+
+    def forward(self, tokens: mx.array, caches: CacheSet) -> Hidden:
+        """One forward over T rows: `tokens` [1, T] appended to every cache."""
+        x = self.embed(tokens)
+        attention_mask = recurrent_mask = None
+        if False in self._is_recurrent:
+            first = caches[self._is_recurrent.index(False)]
+            attention_mask = create_attention_mask(x, first, return_array=self.needs_array_mask)
+        if True in self._is_recurrent:
+            recurrent_mask = create_ssm_mask(x, caches[self._is_recurrent.index(True)])
+        for layer, recurrent, cache in zip(self.layers, self._is_recurrent, caches, strict=True):
+            x = layer(x, recurrent_mask if recurrent else attention_mask, cache)
+        return Hidden(x, self._inner.norm(x))
+
+    def logits(self, hidden: mx.array) -> mx.array:
+        """Normed hidden [1, T, H] to logits [1, T, V]."""
+        if "lm_head" in self._outer:
+            return self._outer.lm_head(hidden)
+        return self._inner.embed_tokens.as_linear(hidden)
+
+    def output_rows(self, rows: mx.array) -> mx.array:
+        """Rows [R] of the output matrix, [R, H]."""
+        if "lm_head" not in self._outer:
+            return self._inner.embed_tokens(rows)
+        layer = self._outer.lm_head
+        weight = layer.weight[rows]
+        if "scales" not in layer:
+            return weight
+        biases = layer.get("biases")
+        return mx.dequantize(
+            weight,
+            layer.scales[rows],
+            None if biases is None else biases[rows],
+            group_size=layer.group_size,
+            bits=layer.bits,
+            mode=layer.mode,
+        )

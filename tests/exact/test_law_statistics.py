@@ -1,0 +1,228 @@
+"""20,000 runs of the array laws over eight tokens, against an independent float64 reference.
+
+Each run emits two tokens, from one round of two drafts or from two rounds, with penalties, bias,
+top-k and top-p active, so that every row has its own history. Seeds are fixed.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from mtplx.runtime.sampling import (
+    Noise,
+    SamplingParams,
+    SamplingPipeline,
+    TokenHistory,
+    make_acceptance,
+)
+from mtplx.runtime.sampling.laws import Outcome, block_outcome, rejection_outcome
+from tests.exact.synthetic import Logits, blurred, markov_logits
+from tests.unit.sampling.reference import Row, process
+
+VOCAB, RUNS, BATCH, FALSE_FAIL = 8, 20_000, 500, 1e-9
+
+PROMPT, COMMITTED = (3, 5, 5), (1, 5)
+FIRST = len(PROMPT) + len(COMMITTED)
+
+PARAMS = SamplingParams(
+    temperature=0.8,
+    top_p=0.9,
+    top_k=5,
+    repetition_penalty=1.15,
+    presence_penalty=0.2,
+    frequency_penalty=0.3,
+    logit_bias=((2, 0.5), (6, -0.4)),
+)
+
+TARGET = markov_logits(11, VOCAB, order=1, spread=1.2)
+DRAFTER = blurred(TARGET, 12, VOCAB, 0.6)
+OTHER_DRAFTER = blurred(TARGET, 13, VOCAB, 0.9)
+
+
+def law_of(model: Logits, completion: Sequence[int]) -> Row:
+    """The reference law of the next token."""
+    return process(model([*PROMPT, *completion]), PARAMS, PROMPT, completion)
+
+
+def point_mass(scores: mx.array) -> mx.array:
+    """A drafter that always proposes its favourite: all mass on one token  # [R, V]."""
+    best = mx.argmax(scores, axis=-1, keepdims=True)
+    return mx.where(mx.arange(VOCAB) == best, 0.0, -mx.inf)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Processed rows of one round, for every choice of its two drafts."""
+
+    target: mx.array  # [V, V, 3, V]
+    draft: mx.array  # [V, 2, V]
+
+
+@cache
+def rows_after(committed: tuple[int, ...], drafter: Logits, greedy_draft: bool) -> Rows:
+    """Run the pipeline once for each context that a round can meet."""
+    pipeline, history = SamplingPipeline(PARAMS, VOCAB), TokenHistory(VOCAB, PROMPT)
+    history.append(committed)
+
+    def rows(model: Logits, drafts: tuple[int, ...], first: int, count: int) -> mx.array:
+        contexts = [(*PROMPT, *committed, *drafts[: first + r]) for r in range(count)]
+        block = mx.array(np.stack([model(context) for context in contexts]))
+        return pipeline.scores(block, history, mx.array(drafts, dtype=mx.int32), first)
+
+    pairs = product(range(VOCAB), repeat=2)
+    target = mx.stack([rows(TARGET, pair, 0, 3) for pair in pairs])
+    draft = mx.stack([rows(drafter, (x,), 0, 2) for x in range(VOCAB)])
+    draft = point_mass(draft) if greedy_draft else draft
+    mx.eval(target, draft)
+    return Rows(target.reshape(VOCAB, VOCAB, 3, VOCAB), draft)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What the runs emitted, and how many drafts their first rounds kept."""
+
+    pairs: NDArray[np.int64]  # [RUNS, 2]
+    accepted: NDArray[np.int64]  # [RUNS]
+
+
+@cache
+def sample(
+    acceptance: str,
+    drafter: Logits = DRAFTER,
+    reported: Logits = DRAFTER,
+    *,
+    greedy_draft: bool = False,
+) -> Sample:
+    """Run `acceptance` on drafts of `drafter` that claim to be drafts of `reported`."""
+    pairs, kept = [], []
+    for start in range(0, RUNS, BATCH):
+        for pair, accepted in batch(start, acceptance, drafter, reported, greedy_draft):
+            pairs.append(pair)
+            kept.append(accepted)
+    return Sample(np.array(pairs), np.array(kept))
+
+
+def batch(
+    start: int, acceptance: str, drafter: Logits, reported: Logits, greedy_draft: bool
+) -> Iterator[tuple[list[int], int]]:
+    """Both tokens and the drafts that the first round kept, of runs `start` and following."""
+    laws = [
+        make_acceptance(acceptance, PARAMS, Noise(seed, VOCAB))
+        for seed in range(start, start + BATCH)
+    ]
+
+    def one_round(run: int, committed: tuple[int, ...]) -> mx.array:
+        """Drafts, number accepted and next token of one round  # [4]."""
+        law, first = laws[run], FIRST + len(committed) - len(COMMITTED)
+        drawn = rows_after(committed, drafter, greedy_draft)
+        claimed = rows_after(committed, reported, greedy_draft)
+        d1 = law.propose(drawn.draft[0, :1], first)
+        d2 = law.propose(mx.take(drawn.draft, d1, axis=0)[1:], first + 1)
+        target = mx.take(mx.take(drawn.target, d1, axis=0), d2, axis=0)
+        draft = mx.take(claimed.draft, d1, axis=0)
+        verdict = law.accept(target, draft, mx.stack([d1, d2]), first)
+        return mx.stack([d1, d2, verdict.accepted, verdict.next_token])
+
+    firsts = np.array(mx.stack([one_round(run, COMMITTED) for run in range(BATCH)]))
+    emitted = [[d1, d2][:accepted] + [token] for d1, d2, accepted, token in firsts.tolist()]
+    short = [run for run in range(BATCH) if len(emitted[run]) < 2]
+    more = mx.stack([one_round(run, (*COMMITTED, *emitted[run])) for run in short])
+    for run, (d1, _, accepted, token) in zip(short, np.array(more).tolist(), strict=True):
+        emitted[run].append(d1 if accepted else token)
+    return zip([tokens[:2] for tokens in emitted], firsts[:, 2].tolist(), strict=True)
+
+
+def p_value(pairs: NDArray[np.int64]) -> float:
+    """Chi-square of the emitted pairs against the target law; 0 for an impossible pair."""
+    first = law_of(TARGET, COMMITTED)
+    law = np.stack([first[x] * law_of(TARGET, (*COMMITTED, x)) for x in range(VOCAB)]).ravel()
+    counts = np.bincount(pairs[:, 0] * VOCAB + pairs[:, 1], minlength=VOCAB**2)
+    if counts[law == 0].any():
+        return 0.0
+    expected = law * len(pairs)
+    rare = expected < 5
+    pool = [counts[rare].sum(), expected[rare].sum()]
+    seen, wanted = np.append(counts[~rare], pool[0]), np.append(expected[~rare], pool[1])
+    return float(stats.chisquare(seen[wanted > 0], wanted[wanted > 0]).pvalue)
+
+
+def overlap() -> float:
+    """sum min(p, q) for the first token: 1 - TV."""
+    return float(np.minimum(law_of(TARGET, COMMITTED), law_of(DRAFTER, COMMITTED)).sum())
+
+
+def mean_accepted(acceptance: str) -> float:
+    """The mean number of drafts kept, from the laws on plain numbers and the reference rows."""
+    law = {"rejection": rejection_outcome, "block": block_outcome}[acceptance]
+    q = law_of(DRAFTER, COMMITTED)
+    mean = 0.0
+    for d1, d2 in product(range(VOCAB), repeat=2):
+        q2 = law_of(DRAFTER, (*COMMITTED, d1))
+        if q[d1] * q2[d2] > 0:
+            targets = [law_of(TARGET, (*COMMITTED, *(d1, d2)[:i])).tolist() for i in range(3)]
+            outcome: Outcome[float] = law(targets, [q.tolist(), q2.tolist()], [d1, d2])
+            mean += q[d1] * q2[d2] * (outcome.accepted[1] + 2 * outcome.accepted[2])
+    return mean
+
+
+def is_within(values: NDArray[np.int64] | NDArray[np.bool_], expected: float) -> bool:
+    """Whether the mean of `values` is within three standard errors of `expected`."""
+    return bool(abs(values.mean() - expected) <= 3 * values.std() / len(values) ** 0.5)
+
+
+def test_the_filters_are_active_and_the_drafter_is_imperfect() -> None:
+    assert 2 <= (law_of(TARGET, COMMITTED) > 0).sum() <= 5
+    assert 0.5 < overlap() < 0.95
+
+
+@pytest.mark.parametrize("acceptance", ["coupled", "rejection", "block"])
+def test_emitted_tokens_follow_the_target_law(acceptance: str) -> None:
+    assert p_value(sample(acceptance).pairs) > FALSE_FAIL
+
+
+@pytest.mark.parametrize("acceptance", ["rejection", "block"])
+def test_a_greedy_draft_reported_as_a_point_mass_keeps_the_target_law(acceptance: str) -> None:
+    runs = sample(acceptance, greedy_draft=True)
+    assert p_value(runs.pairs) > FALSE_FAIL
+    if acceptance == "rejection":
+        best = law_of(DRAFTER, COMMITTED).argmax()
+        assert is_within(runs.accepted >= 1, law_of(TARGET, COMMITTED)[best])
+
+
+@pytest.mark.parametrize("acceptance", ["rejection", "block"])
+def test_a_misreported_draft_law_is_caught(acceptance: str) -> None:
+    runs = sample(acceptance, drafter=OTHER_DRAFTER, reported=DRAFTER)
+    assert p_value(runs.pairs) < FALSE_FAIL
+
+
+def test_coupled_does_not_depend_on_the_drafter() -> None:
+    other = sample("coupled", drafter=OTHER_DRAFTER, reported=DRAFTER)
+    np.testing.assert_array_equal(other.pairs, sample("coupled").pairs)
+
+
+def test_rejection_keeps_the_first_draft_with_chance_sum_min_p_q() -> None:
+    assert is_within(sample("rejection").accepted >= 1, overlap())
+
+
+@pytest.mark.parametrize("acceptance", ["rejection", "block"])
+def test_mean_accepted_is_that_of_the_law_on_plain_numbers(acceptance: str) -> None:
+    assert is_within(sample(acceptance).accepted, mean_accepted(acceptance))
+
+
+def test_block_keeps_more_drafts_than_rejection() -> None:
+    assert mean_accepted("block") > mean_accepted("rejection")
+    assert sample("block").accepted.mean() > sample("rejection").accepted.mean()
+
+
+def test_coupled_keeps_the_first_draft_within_its_bounds() -> None:
+    kept = sample("coupled").accepted >= 1
+    distance, margin = 1 - overlap(), 3 * kept.std() / RUNS**0.5
+    low, high = (1 - distance) / (1 + distance), 1 - distance
+    assert low - margin <= kept.mean() <= high + margin

@@ -1,0 +1,1 @@
+"""What the tests share: tiny random models, damaged folders, trained checkpoints, scripts."""
