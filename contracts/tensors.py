@@ -92,7 +92,7 @@ def read_tensor_index(folder: Path) -> TensorIndex:
 
 
 def _plan(folder: Path) -> _Plan:
-    if (folder / INDEX_NAME).is_file():
+    if resolve_inside(folder, INDEX_NAME).is_file():
         return _plan_from_index(folder)
     numbered = [p.name for p in sorted(folder.glob("model-*.safetensors"))]
     numbered = [name for name in numbered if _NUMBERED.fullmatch(name)]

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from mtplx.contracts.errors import MTPLXError
     from mtplx.runtime.decode.options import GenerationOptions
     from mtplx.runtime.decode.result import Event, Generation
-    from mtplx.runtime.model import Model, load
+    from mtplx.runtime.loading.folder import load
+    from mtplx.runtime.model import Model
 
 __all__ = [
     "Event",
@@ -43,7 +44,7 @@ _HOMES = {
     "GenerationOptions": "mtplx.runtime.decode.options",
     "MTPLXError": "mtplx.contracts.errors",
     "Model": "mtplx.runtime.model",
-    "load": "mtplx.runtime.model",
+    "load": "mtplx.runtime.loading.folder",
 }
 
 

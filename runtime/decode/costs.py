@@ -59,7 +59,7 @@ def _draft_seconds(head: Head, hidden: Hidden) -> float:
     head.step(feed, mx.zeros(feed.shape[:2], mx.int32), caches)
     caches.commit(feed.shape[1])
     last = feed[:, -1:]
-    mx.eval(last, caches.arrays())
+    mx.eval(last, *caches.arrays())
 
     def step() -> None:
         output = head.step(last, mx.zeros((1, 1), mx.int32), caches).output

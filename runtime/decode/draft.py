@@ -55,7 +55,7 @@ def read_rows(head: Head, state: DecodeState) -> HeadStep:
         raise InternalError("a draft needs a hidden of the trunk that the head has not read")
     hidden = state.unread[0] if len(state.unread) == 1 else mx.concatenate(state.unread, axis=1)
     state.unread.clear()
-    start = caches.size
+    start = caches.committed
     tokens = state.tokens[start + 1 : start + 1 + hidden.shape[1]]
     step = _read(head, caches, hidden, tokens)
     return HeadStep(step.output[:, -1:], step.recycled[:, -1:])

@@ -32,7 +32,7 @@ def decode(
     """
     clock = Clock()
     stats.prompt_tokens = len(prompt)
-    stats.reused_tokens = state.trunk_caches.size
+    stats.reused_tokens = state.trunk_caches.committed
     token = prefill(engine, state, prompt, chunk=chunk, on_progress=on_prefill)
     stats.prefill_seconds = clock.lap()
     stats.ttft_seconds = clock.total()

@@ -30,7 +30,7 @@ def prefill(
         UsageError: nothing is left to read.
         NumericError: the logits after the prompt are not finite.
     """
-    start = state.trunk_caches.size
+    start = state.trunk_caches.committed
     if start >= len(prompt):
         raise UsageError("the prompt is empty", hint="give at least one token")
     state.tokens = list(prompt)
@@ -43,9 +43,9 @@ def prefill(
             state.unread.append(engine.head.feed(hidden))
             if end < total:
                 read_rows(engine.head, state)
-                mx.eval(state.head_caches.arrays())
+                mx.eval(*state.head_caches.arrays())
         last = hidden.after_norm[:, -1:]
-        mx.eval(last, state.trunk_caches.arrays())
+        mx.eval(last, *state.trunk_caches.arrays())
         if on_progress is not None:
             on_progress(end - start, total - start)
     return _first_token(engine, last, total)

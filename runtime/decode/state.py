@@ -8,7 +8,7 @@ from typing import NamedTuple
 import mlx.core as mx
 
 from mtplx.contracts.errors import InternalError
-from mtplx.runtime.caches.base import CacheSnapshot
+from mtplx.runtime.caches.base import Snapshot as CacheSnapshot
 from mtplx.runtime.caches.composite import CacheSet
 
 
@@ -16,8 +16,8 @@ class Snapshot(NamedTuple):
     """A point of a sequence that it can return to: the first `size` tokens, all of them read."""
 
     size: int
-    trunk: list[CacheSnapshot]
-    head: list[CacheSnapshot] | None
+    trunk: CacheSnapshot
+    head: CacheSnapshot | None
     unread: tuple[mx.array, ...]
 
 
@@ -43,12 +43,12 @@ class DecodeState:
     def check(self) -> None:
         """Raise InternalError unless caches, unread rows and tokens agree."""
         self.trunk_caches.check()
-        held = self.trunk_caches.size
+        held = self.trunk_caches.committed
         if held not in (len(self.tokens), len(self.tokens) - 1):
             raise InternalError(f"trunk caches hold {held} rows for {len(self.tokens)} tokens")
         if self.head_caches is not None:
             self.head_caches.check()
-            rows = self.head_caches.size + self.num_unread
+            rows = self.head_caches.committed + self.num_unread
             if rows != held:
                 raise InternalError(f"the head has {rows} rows for {held} of the trunk")
 
@@ -56,7 +56,7 @@ class DecodeState:
         """The present point. Must be taken between rounds."""
         head = None if self.head_caches is None else self.head_caches.snapshot()
         return Snapshot(
-            self.trunk_caches.size, self.trunk_caches.snapshot(), head, tuple(self.unread)
+            self.trunk_caches.committed, self.trunk_caches.snapshot(), head, tuple(self.unread)
         )
 
     def restore(self, snapshot: Snapshot) -> None:

@@ -194,7 +194,7 @@ def _head(
 
 def _wiring(inspection: Inspection, family: Family) -> Wiring:
     """What the contract recorded for this artifact, else the default of its family."""
-    recorded = inspection.contract.wiring if inspection.contract is not None else None
+    recorded = inspection.contract.wiring() if inspection.contract is not None else None
     return recorded or family.wiring
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 from mlx_lm.tokenizer_utils import load as load_wrapper
+from transformers.utils import logging
 
 from mtplx.contracts.errors import ChatTemplateMissingError, TokenizerMissingError
 
@@ -18,12 +22,26 @@ def load_tokenizer(folder: Path, end_tokens: tuple[int, ...]) -> TokenizerWrappe
         TokenizerMissingError: its files are there but can't be read.
     """
     try:
-        return load_wrapper(folder, eos_token_ids=list(end_tokens))
+        with _quiet_transformers():
+            return load_wrapper(folder, eos_token_ids=list(end_tokens))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise TokenizerMissingError(
             f"{folder}: the tokenizer cannot be loaded: {error}",
             hint="download tokenizer.json and tokenizer_config.json of this model again",
         ) from error
+
+
+@contextmanager
+def _quiet_transformers() -> Iterator[None]:
+    """transformers warns about every model type it has no class for, though only its tokenizer is wanted."""
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            yield
+    finally:
+        logging.set_verbosity(verbosity)
 
 
 def encode(tokenizer: TokenizerWrapper, text: str) -> list[int]:

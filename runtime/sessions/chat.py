@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mtplx.runtime.decode.options import GenerationOptions
 from mtplx.runtime.decode.result import Event, Generation
 from mtplx.runtime.decode.state import DecodeState, Snapshot
+from mtplx.runtime.request import prepare
 
 if TYPE_CHECKING:
     from mtplx.runtime.model import Model
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 class ChatSession:
     """Turns of one conversation. Each turn reads only what is new since the last one.
 
-    A turn that is interrupted, closed or fails keeps the text it had shown as the assistant's message, and the
-    session goes on.
+    A turn that is interrupted, closed or fails keeps the text it had shown as the assistant's message; one that ends
+    before its first event leaves no trace. Either way the session goes on.
     """
 
     def __init__(self, model: Model, options: GenerationOptions) -> None:
@@ -52,11 +53,11 @@ class ChatSession:
         parsed = dataclasses.replace(self._options, **options)
         messages = [*self.messages, {"role": "user", "content": text}]
         ids = self._model.encode_prompt(messages)
+        request = prepare(self._model, ids, parsed)
         state = self._resume(ids) or self._model.new_state(parsed)
         self._interrupted.clear()
-        events = self._model.run(ids, parsed, state, self._interrupted.is_set)
         self.messages = messages
-        return self._turn(events, state)
+        return self._turn(request.events(state, self._interrupted.is_set), state)
 
     def totals(self) -> dict[str, Any]:
         """Sums over the finished turns: tokens read, reused and generated, drafts and their acceptance."""
@@ -105,9 +106,12 @@ class ChatSession:
                 self._state = None
             self._state = state
         finally:
-            self.messages.append({"role": "assistant", "content": shown})
+            if first:
+                self.messages.pop()
+            else:
+                self.messages.append({"role": "assistant", "content": shown})
 
 
 def _begins(state: DecodeState, ids: list[int]) -> bool:
-    held = state.trunk_caches.size
+    held = state.trunk_caches.committed
     return held < len(ids) and state.tokens[:held] == ids[:held]

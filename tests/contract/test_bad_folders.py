@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tests.support.tiny_families import FamilyName
 
 SECOND = "model-00002-of-00002.safetensors"
+WRAPPERS = ("", "model.", "language_model.", "model.language_model.", "language_model.model.")
 
 
 def refuse(folder: Path, error: type[MTPLXError], exit_code: int, *named: str) -> Inspection:
@@ -284,11 +285,50 @@ def test_a_file_is_no_model_folder(folder: Path) -> None:
     refuse(first_shard(folder), NotAModelError, 3, first_shard(folder).name)
 
 
-@pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"model_type": 3}', b"\xff\xfe{}"])
-def test_unreadable_config_is_named(folder: Path, text: bytes) -> None:
+@pytest.mark.parametrize("text", [b"", b"{", b"[]", b"\xff\xfe{}"])
+def test_unreadable_config_is_corrupt(folder: Path, text: bytes) -> None:
     (folder / "config.json").write_bytes(text)
-    found = inspect_folder(folder)
-    assert found.error is not None
-    assert found.exit_code in (3, 4, 5)
-    assert "config.json" in found.error.message
-    assert found.error.hint
+    refuse(folder, CorruptModelError, 4, str(folder / "config.json"))
+
+
+def test_config_that_names_no_model_type_is_unsupported(folder: Path) -> None:
+    (folder / "config.json").write_text('{"model_type": 3}')
+    refuse(folder, UnsupportedModelError, 5, "config.json")
+
+
+@pytest.mark.parametrize(
+    "sidecar",
+    [None, "mtp/head.safetensors", "mtp.safetensors", "model-mtp-00001-of-00001.safetensors"],
+)
+@pytest.mark.parametrize(
+    ("family", "prefix"),
+    [
+        *(("qwen3_5", f"{at}mtp.") for at in WRAPPERS),
+        *(("mimo", f"{at}mtp_layers.") for at in WRAPPERS),
+        ("glm4_moe", "language_model.model.layers."),
+        ("glm4_moe", "mtp.layers."),
+    ],
+)
+def test_head_is_found_wherever_it_hides(
+    tiny: TinyFactory, family: FamilyName, prefix: str, sidecar: str | None
+) -> None:
+    found = inspect_folder(tiny(family, prefix=prefix, sidecar=sidecar))
+    assert found.error is None
+    assert found.head.state == "declared+present"
+    assert found.head_tensors is not None
+    published = inspect_folder(tiny(family))
+    assert published.head_tensors is not None
+    relative = set(published.head_tensors.names.values())
+    assert set(found.head_tensors.names.values()) == relative
+
+
+@pytest.mark.parametrize("naming", ["module", "checkpoint"])
+def test_mixed_bits_are_accepted_under_either_naming(tiny: TinyFactory, naming: str) -> None:
+    wide = {"bits": 8, "group_size": 64}
+    path = "language_model.model.layers.0.mlp.up_proj"
+    how = {"bits": 4, "group_size": 32, "overrides": {path: wide}, "naming": naming}
+    found = inspect_folder(tiny("qwen3_5", layout="mlx", hidden=64, quantize=how))
+    assert found.can_run
+    assert found.quantization is not None
+    assert found.quantization["bits"] == 4
+    assert wide in found.quantization.values()

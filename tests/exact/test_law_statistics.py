@@ -4,10 +4,11 @@ Each run emits two tokens, from one round of two drafts or from two rounds, with
 top-k and top-p active, so that every row has its own history. Seeds are fixed.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
+from typing import NamedTuple
 
 import mlx.core as mx
 import numpy as np
@@ -19,6 +20,7 @@ from mtplx.runtime.sampling import (
     Noise,
     SamplingParams,
     SamplingPipeline,
+    Stream,
     TokenHistory,
     make_acceptance,
 )
@@ -26,7 +28,7 @@ from mtplx.runtime.sampling.laws import Outcome, block_outcome, rejection_outcom
 from tests.exact.synthetic import Logits, blurred, markov_logits
 from tests.unit.sampling.reference import Row, process
 
-VOCAB, RUNS, BATCH, FALSE_FAIL = 8, 20_000, 500, 1e-9
+VOCAB, RUNS, FALSE_FAIL = 8, 20_000, 1e-9
 
 PROMPT, COMMITTED = (3, 5, 5), (1, 5)
 FIRST = len(PROMPT) + len(COMMITTED)
@@ -57,86 +59,122 @@ def point_mass(scores: mx.array) -> mx.array:
     return mx.where(mx.arange(VOCAB) == best, 0.0, -mx.inf)
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
+class TabledNoise(Noise):
+    """Noise read from tables, so that `mx.vmap` can run many runs at once.
+
+    `gumbels`  # [forks + 1, positions, streams, V]; `uniforms`  # the same without V.
+    """
+
+    SHAPE = (4, 4, 3)
+
+    def __init__(self, gumbels: mx.array, uniforms: mx.array, fork: int = 0) -> None:
+        super().__init__(0, VOCAB)
+        self._gumbels, self._uniforms, self._fork = gumbels, uniforms, fork
+
+    def gumbel(self, first: int, rows: int, stream: Stream = Stream.TOKEN) -> mx.array:
+        return self._gumbels[self._fork, first - FIRST : first - FIRST + rows, int(stream)]
+
+    def uniform(self, first: int, rows: int, stream: Stream = Stream.ACCEPT) -> mx.array:
+        return self._uniforms[self._fork, first - FIRST : first - FIRST + rows, int(stream)]
+
+    def fork(self, index: int) -> Noise:
+        return TabledNoise(self._gumbels, self._uniforms, index + 1)
+
+
+class Rows(NamedTuple):
     """Processed rows of one round, for every choice of its two drafts."""
 
     target: mx.array  # [V, V, 3, V]
     draft: mx.array  # [V, 2, V]
 
 
-@cache
-def rows_after(committed: tuple[int, ...], drafter: Logits, greedy_draft: bool) -> Rows:
-    """Run the pipeline once for each context that a round can meet."""
+def rows_after(committed: tuple[int, ...], drafter: Logits) -> Rows:
+    """Run the pipeline once for each context that a round after `committed` can meet."""
     pipeline, history = SamplingPipeline(PARAMS, VOCAB), TokenHistory(VOCAB, PROMPT)
     history.append(committed)
 
-    def rows(model: Logits, drafts: tuple[int, ...], first: int, count: int) -> mx.array:
-        contexts = [(*PROMPT, *committed, *drafts[: first + r]) for r in range(count)]
+    def rows(model: Logits, drafts: tuple[int, ...], count: int) -> mx.array:
+        contexts = [(*PROMPT, *committed, *drafts[:r]) for r in range(count)]
         block = mx.array(np.stack([model(context) for context in contexts]))
-        return pipeline.scores(block, history, mx.array(drafts, dtype=mx.int32), first)
+        return pipeline.scores(block, history, mx.array(drafts, dtype=mx.int32), 0)
 
     pairs = product(range(VOCAB), repeat=2)
-    target = mx.stack([rows(TARGET, pair, 0, 3) for pair in pairs])
-    draft = mx.stack([rows(drafter, (x,), 0, 2) for x in range(VOCAB)])
-    draft = point_mass(draft) if greedy_draft else draft
-    mx.eval(target, draft)
+    target = mx.stack([rows(TARGET, pair, 3) for pair in pairs])
+    draft = mx.stack([rows(drafter, (token,), 2) for token in range(VOCAB)])
     return Rows(target.reshape(VOCAB, VOCAB, 3, VOCAB), draft)
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """What the runs emitted, and how many drafts their first rounds kept."""
-
-    pairs: NDArray[np.int64]  # [RUNS, 2]
-    accepted: NDArray[np.int64]  # [RUNS]
-
-
 @cache
-def sample(
-    acceptance: str,
-    drafter: Logits = DRAFTER,
-    reported: Logits = DRAFTER,
-    *,
-    greedy_draft: bool = False,
-) -> Sample:
-    """Run `acceptance` on drafts of `drafter` that claim to be drafts of `reported`."""
-    pairs, kept = [], []
-    for start in range(0, RUNS, BATCH):
-        for pair, accepted in batch(start, acceptance, drafter, reported, greedy_draft):
-            pairs.append(pair)
-            kept.append(accepted)
-    return Sample(np.array(pairs), np.array(kept))
+def all_rows(drafter: Logits) -> tuple[Rows, Rows]:
+    """Rows of a first round, and of a second one after each possible token  # [V, ...]."""
+    later = [rows_after((*COMMITTED, token), drafter) for token in range(VOCAB)]
+    second = Rows(*(mx.stack(column) for column in zip(*later, strict=True)))
+    mx.eval(first := rows_after(COMMITTED, drafter), second)
+    return first, second
 
 
-def batch(
-    start: int, acceptance: str, drafter: Logits, reported: Logits, greedy_draft: bool
-) -> Iterator[tuple[list[int], int]]:
-    """Both tokens and the drafts that the first round kept, of runs `start` and following."""
-    laws = [
-        make_acceptance(acceptance, PARAMS, Noise(seed, VOCAB))
-        for seed in range(start, start + BATCH)
-    ]
+@dataclass(frozen=True, slots=True)
+class Drafting:
+    """How drafts are drawn and where they claim to come from."""
 
-    def one_round(run: int, committed: tuple[int, ...]) -> mx.array:
-        """Drafts, number accepted and next token of one round  # [4]."""
-        law, first = laws[run], FIRST + len(committed) - len(COMMITTED)
-        drawn = rows_after(committed, drafter, greedy_draft)
-        claimed = rows_after(committed, reported, greedy_draft)
+    drawn: Logits = DRAFTER
+    reported: Logits = DRAFTER
+    greedy: bool = False
+
+    def rows(self, model: Logits) -> tuple[Rows, Rows]:
+        """`all_rows` of one drafter, as point masses when drafts are greedy."""
+        rows = all_rows(model)
+        if self.greedy:
+            return rows[0]._replace(draft=point_mass(rows[0].draft)), rows[1]._replace(
+                draft=point_mass(rows[1].draft)
+            )
+        return rows
+
+
+def two_tokens(noise: Noise, acceptance: str, drafting: Drafting) -> mx.array:
+    """First and second emitted token, and drafts kept by the first round  # [3]."""
+    law = make_acceptance(acceptance, PARAMS, noise)
+    drawn, reported = drafting.rows(drafting.drawn), drafting.rows(drafting.reported)
+
+    def one_round(drawn: Rows, reported: Rows, first: int) -> tuple[mx.array, mx.array, mx.array]:
         d1 = law.propose(drawn.draft[0, :1], first)
         d2 = law.propose(mx.take(drawn.draft, d1, axis=0)[1:], first + 1)
         target = mx.take(mx.take(drawn.target, d1, axis=0), d2, axis=0)
-        draft = mx.take(claimed.draft, d1, axis=0)
-        verdict = law.accept(target, draft, mx.stack([d1, d2]), first)
-        return mx.stack([d1, d2, verdict.accepted, verdict.next_token])
+        draft, drafts = mx.take(reported.draft, d1, axis=0), mx.stack([d1, d2])
+        verdict = law.accept(target, draft, drafts, first)
+        after = mx.where(verdict.accepted == 1, verdict.next_token, d2)
+        return verdict.accepted, mx.where(verdict.accepted > 0, d1, verdict.next_token), after
 
-    firsts = np.array(mx.stack([one_round(run, COMMITTED) for run in range(BATCH)]))
-    emitted = [[d1, d2][:accepted] + [token] for d1, d2, accepted, token in firsts.tolist()]
-    short = [run for run in range(BATCH) if len(emitted[run]) < 2]
-    more = mx.stack([one_round(run, (*COMMITTED, *emitted[run])) for run in short])
-    for run, (d1, _, accepted, token) in zip(short, np.array(more).tolist(), strict=True):
-        emitted[run].append(d1 if accepted else token)
-    return zip([tokens[:2] for tokens in emitted], firsts[:, 2].tolist(), strict=True)
+    accepted, token, after = one_round(drawn[0], reported[0], FIRST)
+    later = [Rows(*(mx.take(x, token, axis=0) for x in rows[1])) for rows in (drawn, reported)]
+    # A run whose first round kept no draft takes its second token from the second round.
+    _, token_of_second_round, _ = one_round(later[0], later[1], FIRST + 1)
+    return mx.stack([token, mx.where(accepted > 0, after, token_of_second_round), accepted])
+
+
+class Sample(NamedTuple):
+    """What the runs emitted, and how many drafts their first rounds kept."""
+
+    pairs: NDArray[np.int64]  # [N, 2]
+    accepted: NDArray[np.int64]  # [N]
+
+
+@cache
+def sample(acceptance: str, drafting: Drafting = Drafting()) -> Sample:
+    """RUNS runs at once, each with noise of its own."""
+    shape, keys = (RUNS, *TabledNoise.SHAPE), mx.random.split(mx.random.key(2024))
+    gumbels = mx.random.gumbel((*shape, VOCAB), key=keys[0])
+    uniforms = mx.random.uniform(shape=shape, key=keys[1])
+    run = mx.vmap(lambda g, u: two_tokens(TabledNoise(g, u), acceptance, drafting))
+    columns = np.array(run(gumbels, uniforms), dtype=np.int64)
+    return Sample(columns[:, :2], columns[:, 2])
+
+
+def sample_seeds(acceptance: str, runs: int) -> Sample:
+    """Runs one by one, each with the noise of its own seed."""
+    rows = [two_tokens(Noise(seed, VOCAB), acceptance, Drafting()) for seed in range(runs)]
+    columns = np.array(mx.stack(rows), dtype=np.int64)
+    return Sample(columns[:, :2], columns[:, 2])
 
 
 def p_value(pairs: NDArray[np.int64]) -> float:
@@ -187,9 +225,14 @@ def test_emitted_tokens_follow_the_target_law(acceptance: str) -> None:
     assert p_value(sample(acceptance).pairs) > FALSE_FAIL
 
 
+@pytest.mark.parametrize("acceptance", ["coupled", "rejection", "block"])
+def test_emitted_tokens_follow_the_target_law_over_seeds(acceptance: str) -> None:
+    assert p_value(sample_seeds(acceptance, 2000).pairs) > FALSE_FAIL
+
+
 @pytest.mark.parametrize("acceptance", ["rejection", "block"])
 def test_a_greedy_draft_reported_as_a_point_mass_keeps_the_target_law(acceptance: str) -> None:
-    runs = sample(acceptance, greedy_draft=True)
+    runs = sample(acceptance, Drafting(greedy=True))
     assert p_value(runs.pairs) > FALSE_FAIL
     if acceptance == "rejection":
         best = law_of(DRAFTER, COMMITTED).argmax()
@@ -198,12 +241,12 @@ def test_a_greedy_draft_reported_as_a_point_mass_keeps_the_target_law(acceptance
 
 @pytest.mark.parametrize("acceptance", ["rejection", "block"])
 def test_a_misreported_draft_law_is_caught(acceptance: str) -> None:
-    runs = sample(acceptance, drafter=OTHER_DRAFTER, reported=DRAFTER)
+    runs = sample(acceptance, Drafting(drawn=OTHER_DRAFTER))
     assert p_value(runs.pairs) < FALSE_FAIL
 
 
 def test_coupled_does_not_depend_on_the_drafter() -> None:
-    other = sample("coupled", drafter=OTHER_DRAFTER, reported=DRAFTER)
+    other = sample("coupled", Drafting(drawn=OTHER_DRAFTER))
     np.testing.assert_array_equal(other.pairs, sample("coupled").pairs)
 
 
