@@ -1,0 +1,1 @@
+"""Data and law of model folders: families, weights, contracts, inspection. Imports no MLX."""

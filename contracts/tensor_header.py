@@ -101,8 +101,10 @@ def parse_header(
 
 
 def shortened(text: str, limit: int = 120) -> str:
-    """`text` cut to `limit` characters, for messages about files that a stranger wrote."""
-    return text if len(text) <= limit else f"{text[:limit]}…"
+    """`text` fit for messages: cut to `limit` characters, with unprintable ones escaped."""
+    shown = text[: limit + 1]
+    shown = shown if shown.isprintable() else ascii(shown)
+    return shown if len(shown) <= limit else f"{shown[:limit]}…"
 
 
 def _read_raw(handle: BinaryIO, size: int, file: str) -> tuple[bytes, int]:

@@ -4,16 +4,17 @@ With decay g_t, rate b_t, unit key k_t, value v_t and query q_t, a head's state 
 
     d_t = b_t (v_t - g_t S k_t)        S <- g_t S + d_t k_t^T        y_t = S q_t
 
-(Gated Delta Networks, arXiv 2412.06464). Over a block of T rows, with L_t = log g_1 + ... + log g_t and S the state
-before it, the innovations d solve the unit lower triangular system
+(Gated Delta Networks, arXiv 2412.06464). Over a block of T rows, with L_t = log g_1 + ... + log g_t
+and S the state before it, the innovations d solve the unit lower triangular system
 
     d_t + b_t sum_{s<t} exp(L_t - L_s) (k_s . k_t) d_s = b_t (v_t - exp(L_t) S k_t)
 
-(the WY form of arXiv 2406.06484), and S_n = exp(L_n) S + sum_{s<=n} exp(L_n - L_s) d_s k_s^T gives the state after
-any n of the rows. A block therefore costs a few matrix products whatever T is.
+(the WY form of arXiv 2406.06484), and S_n = exp(L_n) S + sum_{s<=n} exp(L_n - L_s) d_s k_s^T gives
+the state after any n of the rows. A block therefore costs a few matrix products whatever T is.
 
-Shapes: q, k [B, T, Hk, Dk]; v [B, T, Hv, Dv]; log_decay, beta [B, T, Hv]; state [B, Hv, Dv, Dk]. All float32; Hv is
-a multiple of Hk and each key head serves Hv / Hk neighbouring value heads. q carries the readout scale.
+Shapes: q, k [B, T, Hk, Dk]; v [B, T, Hv, Dv]; log_decay, beta [B, T, Hv]; state [B, Hv, Dv, Dk].
+All float32; Hv is a multiple of Hk and each key head serves Hv / Hk neighbouring value heads. q
+carries the readout scale.
 """
 
 from __future__ import annotations
@@ -24,16 +25,33 @@ from typing import NamedTuple
 import mlx.core as mx
 import numpy as np
 
-# Rows solved by powers of the matrix. Their entries grow like binomials, so a longer block is split.
+# Rows solved by powers of the matrix. Their entries grow like binomials, so a longer block is
+# split.
 _MAX_POWER_ROWS = 8
-# Rows a chunk of a long prompt: the cost within chunks grows with it, the number of sequential steps shrinks.
+# Rows a chunk of a long prompt: the cost within chunks grows with it, the number of sequential
+# steps shrinks.
 _CHUNK = 32
 
 
-class Block(NamedTuple):
-    """Outputs y [B, T, Hv, Dv], the state after the block, and what gives the state after part of it.
+class Rows(NamedTuple):
+    """What the rule reads of T rows; see above for shapes. `q` carries the readout scale."""
 
-    `innovations` [B, Hk, R, T, Dv] with R = Hv / Hk, `keys` [B, Hk, T, Dk], `log_decays` [B, Hk, R, T] cumulative.
+    q: mx.array
+    k: mx.array
+    v: mx.array
+    log_decay: mx.array
+    beta: mx.array
+
+    def cut(self, rows: slice) -> Rows:
+        """Some of the rows."""
+        return Rows(*(array[:, rows] for array in self))
+
+
+class Block(NamedTuple):
+    """Outputs y [B, T, Hv, Dv], the state after the block, and what gives it after part of it.
+
+    `innovations` [B, Hk, R, T, Dv] with R = Hv / Hk, `keys` [B, Hk, T, Dk], `log_decays` [B, Hk, R,
+    T] cumulative.
     """
 
     y: mx.array
@@ -43,33 +61,19 @@ class Block(NamedTuple):
     log_decays: mx.array
 
 
-def recurrence(
-    q: mx.array,
-    k: mx.array,
-    v: mx.array,
-    log_decay: mx.array,
-    beta: mx.array,
-    state: mx.array,
-) -> tuple[mx.array, list[mx.array]]:
-    """The rule row by row: y [B, T, Hv, Dv] and the state after each row. The plain twin of the other forms."""
+def recurrence(rows: Rows, state: mx.array) -> tuple[mx.array, list[mx.array]]:
+    """The rule row by row, plain twin of the other forms: y [B, T, Hv, Dv], every state."""
     ys, states = [], []
-    for t in range(q.shape[1]):
-        row = slice(t, t + 1)
-        y, state = step(q[:, row], k[:, row], v[:, row], log_decay[:, row], beta[:, row], state)
+    for t in range(rows.q.shape[1]):
+        y, state = step(rows.cut(slice(t, t + 1)), state)
         ys.append(y)
         states.append(state)
     return mx.concatenate(ys, axis=1), states
 
 
-def step(
-    q: mx.array,
-    k: mx.array,
-    v: mx.array,
-    log_decay: mx.array,
-    beta: mx.array,
-    state: mx.array,
-) -> tuple[mx.array, mx.array]:
+def step(rows: Rows, state: mx.array) -> tuple[mx.array, mx.array]:
     """One row (T = 1): y [B, 1, Hv, Dv] and the new state."""
+    q, k, v, log_decay, beta = rows
     batch, _, num_k, dim_k = k.shape
     num_v, dim_v = v.shape[2:]
     # The value heads of a key head stand below one another, so that k and q are never repeated.
@@ -77,7 +81,9 @@ def step(
     decay = mx.exp(log_decay).reshape(batch, num_v, 1, 1)
     key = k.reshape(batch, num_k, dim_k, 1)
     read = (state.reshape(tall) @ key).reshape(batch, num_v, dim_v, 1)
-    innovation = (v.reshape(batch, num_v, dim_v, 1) - decay * read) * beta.reshape(batch, num_v, 1, 1)
+    innovation = (v.reshape(batch, num_v, dim_v, 1) - decay * read) * beta.reshape(
+        batch, num_v, 1, 1
+    )
     new_state = mx.addmm(
         (decay * state).reshape(tall),
         innovation.reshape(*tall[:3], 1),
@@ -87,15 +93,9 @@ def step(
     return y.reshape(batch, 1, num_v, dim_v), new_state.reshape(state.shape)
 
 
-def block(
-    q: mx.array,
-    k: mx.array,
-    v: mx.array,
-    log_decay: mx.array,
-    beta: mx.array,
-    state: mx.array,
-) -> Block:
+def block(rows: Rows, state: mx.array) -> Block:
     """A block of rows in closed form; meant for 2 to some 64 rows."""
+    q, k, v, log_decay, beta = rows
     batch, num_rows, num_k, dim_k = k.shape
     num_v, dim_v = v.shape[2:]
     ratio = num_v // num_k
@@ -103,9 +103,7 @@ def block(
     both = mx.concatenate([q.transpose(0, 2, 1, 3), keys], axis=2)  # [B, Hk, 2T, Dk]
     logs = _per_value_head(mx.cumsum(log_decay, axis=1), num_k)[..., None, :]  # [B, Hk, R, 1, T]
     decays = mx.exp(logs[..., None] - logs[..., None, :] + _masks(num_rows))  # [B, Hk, R, 2, T, T]
-    inner = decays * (both @ keys.swapaxes(-1, -2)).reshape(
-        batch, num_k, 1, 2, num_rows, num_rows
-    )
+    inner = decays * (both @ keys.swapaxes(-1, -2)).reshape(batch, num_k, 1, 2, num_rows, num_rows)
     reads = both @ state.reshape(batch, num_k, ratio * dim_v, dim_k).swapaxes(-1, -2)
     reads = reads.reshape(batch, num_k, 2, num_rows, ratio, dim_v).transpose(0, 1, 4, 2, 3, 5)
     reads = reads * mx.exp(logs)[..., None]  # [B, Hk, R, 2, T, Dv]
@@ -126,7 +124,10 @@ def block(
 def state_after(
     innovations: mx.array, keys: mx.array, log_decays: mx.array, state: mx.array
 ) -> mx.array:
-    """The state after the rows of a `Block` (cut to the first n for a part of it), `state` being the one before."""
+    """The state after the rows of a `Block`, or after n when they are cut to the first n.
+
+    `state` is the one before the block.
+    """
     batch, num_k, ratio, _, dim_v = innovations.shape
     last = log_decays[..., -1:]
     weighted = innovations * mx.exp(last - log_decays)[..., None]
@@ -135,25 +136,18 @@ def state_after(
     return after.reshape(state.shape)
 
 
-def chunked(
-    q: mx.array,
-    k: mx.array,
-    v: mx.array,
-    log_decay: mx.array,
-    beta: mx.array,
-    state: mx.array,
-) -> tuple[mx.array, mx.array]:
+def chunked(rows: Rows, state: mx.array) -> tuple[mx.array, mx.array]:
     """Any number of rows in chunks: y [B, T, Hv, Dv] and the state after the last row.
 
-    What does not depend on the state is computed for all chunks at once. The last chunk is filled up with rows that
-    change nothing: no key, no rate, no decay.
+    What does not depend on the state is computed for all chunks at once. The last chunk is filled
+    up with rows that change nothing: no key, no rate, no decay.
     """
-    batch, num_rows, num_k, dim_k = k.shape
-    num_v, dim_v = v.shape[2:]
+    batch, num_rows, num_k, dim_k = rows.k.shape
+    num_v, dim_v = rows.v.shape[2:]
     ratio = num_v // num_k
     num_chunks = -(-num_rows // _CHUNK)
     q, k, v, log_decay, beta = (
-        _chunks(x, num_chunks, num_k) for x in (q, k, v, log_decay[..., None], beta[..., None])
+        _chunks(x, num_chunks, num_k) for x in (*rows[:3], rows.log_decay[..., None], rows.beta[..., None])
     )  # [B, N, H, C, D] for q and k, [B, N, Hk, R, C, D] for the others
     q, k = q[:, :, :, 0], k[:, :, :, 0]
     logs = mx.cumsum(log_decay[..., 0], axis=-1)  # [B, N, Hk, R, C]
@@ -199,15 +193,16 @@ def _per_value_head(x: mx.array, num_k: int) -> mx.array:
 
 @lru_cache(maxsize=128)
 def _masks(num_rows: int) -> mx.array:
-    """[2, T, T], 0 where row t sees row s and -inf elsewhere: t >= s for queries, then t > s for keys."""
-    # Built with numpy: an array made while a compiled function is traced would belong to that trace.
+    """[2, T, T]: 0 where row t sees row s, else -inf. Queries see s <= t, keys s < t."""
+    # Built with numpy: an array made while a compiled function is traced would belong to that
+    # trace.
     ones = np.ones((num_rows, num_rows), bool)
     seen = np.stack([np.tril(ones), np.tril(ones, -1)])
     return mx.array(np.where(seen, 0.0, -np.inf).astype(np.float32))
 
 
 def _solve(lower: mx.array, right: mx.array) -> mx.array:
-    """x of (I + lower) x = right for strictly lower triangular `lower` [..., T, T] and `right` [..., T, D].
+    """x of (I + lower) x = right: `lower` [..., T, T] is strictly lower triangular, right [..., T, D].
 
     Up to 8 rows: (I + A)^-1 = (I - A)(I + A^2)(I + A^4). Beyond, block forward substitution.
     """

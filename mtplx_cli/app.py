@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from mtplx.commands.bench import bench
 from mtplx.commands.chat import chat
 from mtplx.commands.inspect import inspect
 from mtplx.commands.run import run
@@ -40,5 +41,6 @@ def _root(
         typer.echo(context.get_help())
 
 
+app.add_typer(bench, name="bench")
 for command in COMMANDS:
     app.command()(command)

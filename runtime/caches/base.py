@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import mlx.core as mx
 
 from mtplx.contracts.errors import InternalError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class Snapshot(NamedTuple):
@@ -31,8 +33,9 @@ class Snapshot(NamedTuple):
 class Cache(Protocol):
     """State of one layer: committed rows, then rows appended since the last commit.
 
-    `commit` makes the first rows appended since the last commit final and forgets the others; `rollback` forgets them
-    all. A recurrent layer can be kept in part only for rows appended after `arm`.
+    `commit` makes the first rows appended since the last commit final and forgets the others;
+    `rollback` forgets them all. A recurrent layer can be kept in part only for rows appended after
+    `arm`.
     """
 
     @property
@@ -99,7 +102,7 @@ def check_restorable(kind: str, snapshot: Snapshot, *, arrays: int = 0, parts: i
 def frozen(array: mx.array) -> mx.array:
     """A copy of a slice that does not keep the sliced buffer alive.
 
-    Python-level slice assignment changes the array object it is applied to, so a snapshot may hold no object that a
-    cache still writes to.
+    Python-level slice assignment changes the array object it is applied to, so a snapshot may hold
+    no object that a cache still writes to.
     """
     return mx.contiguous(array)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import mlx.core as mx
-import mlx.nn as nn
 from mlx_lm.models import cache as mlx_caches
 
 from mtplx.contracts.errors import InternalError, UnsupportedModelError
@@ -15,6 +12,12 @@ from mtplx.runtime.caches.kv import KVCache
 from mtplx.runtime.caches.quantized import QuantizedKVCache
 from mtplx.runtime.caches.recurrent import RecurrentCache
 from mtplx.runtime.caches.rotating import RotatingKVCache
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import mlx.core as mx
+    import mlx.nn as nn
 
 
 class CacheSet:
@@ -121,12 +124,13 @@ def make_caches(
 ) -> CacheSet:
     """Empty caches for every layer of a loaded mlx-lm model.
 
-    `kv_bits` quantises the layers with plain full attention; sliding-window and recurrent layers stay as they are.
+    `kv_bits` quantises the layers with plain full attention; sliding-window and recurrent layers
+    stay as they are.
 
     Raises:
-        UnsupportedModelError: the model wants a kind of cache that isn't known here, or `kv_bits` was given and the
-            model has no layer that can read a quantised cache.
-        InvalidRequestError: `kv_bits` or `kv_group_size` is not a value MLX can quantise with.
+        UnsupportedModelError: the model wants a kind of cache that isn't known here, or `kv_bits`
+        was given and the model has no layer that can read a quantised cache. InvalidRequestError:
+        `kv_bits` or `kv_group_size` is not a value MLX can quantise with.
     """
     stock = mlx_caches.make_prompt_cache(model)
     caches = [_from_stock(c) for c in stock]
@@ -135,7 +139,9 @@ def make_caches(
     _check_quantizable(model, caches)
     return CacheSet(
         [
-            QuantizedKVCache(bits=kv_bits, group_size=kv_group_size) if isinstance(c, KVCache) else c
+            QuantizedKVCache(bits=kv_bits, group_size=kv_group_size)
+            if isinstance(c, KVCache)
+            else c
             for c in caches
         ]
     )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 from mlx_lm.models.cache import create_attention_mask
@@ -16,6 +15,9 @@ from mtplx.runtime.caches.base import (
     frozen,
 )
 from mtplx.runtime.caches.rows import RowBuffer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class RowCache:

@@ -16,8 +16,8 @@ Quantized = tuple[mx.array, mx.array, mx.array]
 class QuantizedKVCache(RowCache):
     """Keys and values as (packed, scales, biases), one row a token.
 
-    Groups run along the head dimension, so forgetting rows never cuts one: the kept rows are bit for bit what they
-    would be had the others never been appended.
+    Groups run along the head dimension, so forgetting rows never cuts one: the kept rows are bit
+    for bit what they would be had the others never been appended.
     """
 
     kind = "quantized-kv"

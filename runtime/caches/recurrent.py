@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import mlx.core as mx
 
@@ -16,12 +15,15 @@ from mtplx.runtime.caches.base import (
     frozen,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
 
 class Tape(NamedTuple):
     """What is needed to keep part of one append of `rows` rows.
 
-    `window` [B, c - 1 + rows, C] is the convolution input: the rows kept from before, then the new ones.
-    `state_after(n)` is the recurrent state after the first n rows.
+    `window` [B, c - 1 + rows, C] is the convolution input: the rows kept from before, then the new
+    ones. `state_after(n)` is the recurrent state after the first n rows.
     """
 
     rows: int
@@ -32,8 +34,8 @@ class Tape(NamedTuple):
 class RecurrentCache:
     """State arrays of one layer, replaced and never written to, so that an older one stays valid.
 
-    mlx-lm's modules read and write them by index and then call `advance`; that allows to keep all rows or none. A
-    module that calls `record` lets an armed cache keep any number of rows.
+    mlx-lm's modules read and write them by index and then call `advance`; that allows to keep all
+    rows or none. A module that calls `record` lets an armed cache keep any number of rows.
     """
 
     kind = "recurrent"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 from mlx_lm.models.base import create_causal_mask
@@ -18,14 +17,17 @@ from mtplx.runtime.caches.base import (
 )
 from mtplx.runtime.caches.rows import RowBuffer
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 
 class RotatingKVCache:
     """The last rows of a layer that attends to `window` rows, its own included.
 
-    Rows lie in temporal order between two pointers of a buffer with slack; when the slack is used up, the rows still
-    needed move to a new buffer, so that an append costs O(1) on average. Rows are dropped only when no commit can
-    bring them back into the window, so a rollback is exact across any number of drops. (mlx-lm's ring overwrites in
-    place: a row it rotated over is lost.)
+    Rows lie in temporal order between two pointers of a buffer with slack; when the slack is used
+    up, the rows still needed move to a new buffer, so that an append costs O(1) on average. Rows
+    are dropped only when no commit can bring them back into the window, so a rollback is exact
+    across any number of drops. (mlx-lm's ring overwrites in place: a row it rotated over is lost.)
     """
 
     kind = "rotating-kv"

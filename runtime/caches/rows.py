@@ -10,8 +10,8 @@ _STEP = 256
 class RowBuffer:
     """Rows along axis -2 of an array [..., capacity, D], with spare capacity behind them.
 
-    Capacity grows by half of the rows held, at least one step, so that appending a row costs O(1) on average at any
-    context length.
+    Capacity grows by half of the rows held, at least one step, so that appending a row costs O(1)
+    on average at any context length.
     """
 
     def __init__(self) -> None:

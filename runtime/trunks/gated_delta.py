@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -41,10 +42,10 @@ class _Constants(NamedTuple):
 class CapturingGatedDelta(nn.Module):
     """Stands in for an mlx-lm gated-delta layer: same parameters, same result up to rounding.
 
-    With an armed `RecurrentCache` it records what a commit of part of the rows needs. Where mlx-lm has its fused
-    Metal kernel that kernel computes, and is replayed over the kept rows at a partial commit. Elsewhere mlx-lm loops
-    over the rows; here they are computed together in closed form, which yields the state after any row for one
-    small product (`mtplx.kernels.gated_delta`).
+    With an armed `RecurrentCache` it records what a commit of part of the rows needs. Where mlx-lm
+    has its fused Metal kernel that kernel computes, and is replayed over the kept rows at a partial
+    commit. Elsewhere mlx-lm loops over the rows; here they are computed together in closed form,
+    which yields the state after any row for one small product (`mtplx.kernels.gated_delta`).
 
     Raises:
         UnsupportedModelError: the layer is split over several machines.
@@ -53,7 +54,9 @@ class CapturingGatedDelta(nn.Module):
     def __init__(self, layer: nn.Module) -> None:
         super().__init__()
         if getattr(layer, "sharding_group", None) is not None:
-            raise UnsupportedModelError("a gated-delta layer split over several machines can't be rolled back")
+            raise UnsupportedModelError(
+                "a gated-delta layer split over several machines can't be rolled back"
+            )
         self.num_k_heads: int = layer.num_k_heads
         self.num_v_heads: int = layer.num_v_heads
         self.head_k_dim: int = layer.head_k_dim
@@ -183,7 +186,12 @@ def _projections(layer: nn.Module) -> list[nn.Module]:
 def _grouped_order(layer: nn.Module) -> tuple[mx.array, mx.array]:
     """Rows of Qwen3-Next's projections, which are grouped by key head, in the order [q | k | v | z] and [b | a]."""
     num_k, ratio = layer.num_k_heads, layer.num_v_heads // layer.num_k_heads
-    widths = [layer.head_k_dim, layer.head_k_dim, ratio * layer.head_v_dim, ratio * layer.head_v_dim]
+    widths = [
+        layer.head_k_dim,
+        layer.head_k_dim,
+        ratio * layer.head_v_dim,
+        ratio * layer.head_v_dim,
+    ]
     return _ungrouped(num_k, widths), _ungrouped(num_k, [ratio, ratio])
 
 
@@ -197,12 +205,10 @@ def _reordered(layer: nn.Module, order: mx.array) -> nn.Module:
     """A copy of a linear layer, quantised or not, with its output features in another order."""
     if type(layer) is nn.Linear:
         return _linear_of(layer.weight[order])
-    copy = nn.Module.__new__(type(layer))
-    nn.Module.__init__(copy)
-    copy.__dict__.update({k: v for k, v in layer.__dict__.items() if not k.startswith("_")})
-    copy.update({name: value[order] for name, value in layer.parameters().items()})
-    copy.freeze()
-    return copy
+    reordered = copy.copy(layer)
+    for name, value in layer.parameters().items():
+        reordered[name] = value[order]
+    return reordered
 
 
 def _linear_of(weight: mx.array) -> nn.Linear:

@@ -37,7 +37,7 @@ def test_every_row_but_success_and_interruption_belongs_to_one_branch() -> None:
 
 @pytest.mark.parametrize("cls", CLASSES)
 def test_a_subclass_keeps_the_exit_code_of_its_branch(cls: type[MTPLXError]) -> None:
-    branch = [c for c in cls.__mro__ if c.__base__ is MTPLXError][0]
+    branch = next(c for c in CLASSES if c.__base__ is MTPLXError and issubclass(cls, c))
     assert cls.exit_code == branch.exit_code
 
 

@@ -154,10 +154,8 @@ def test_head_right_behind_the_trunk(layers: int, prefix: str) -> None:
     names = trunk_names(layers, prefix) + nextn_names(layers, prefix)
     found = head("deepseek_v3", layers, names)
     assert found.prefix == f"{prefix}layers.{layers}."
-    assert found.names == {
-        name: "0." + name.split(".", prefix.count(".") + 2)[-1]
-        for name in nextn_names(layers, prefix)
-    }
+    parts = [name.removeprefix("layers.0.") for name in nextn_names(0, prefix="")]
+    assert found.names == {f"{prefix}layers.{layers}.{part}": f"0.{part}" for part in parts}
     assert found.num_layers == 1
 
 

@@ -24,7 +24,7 @@ def test_the_declared_names_are_sorted_and_there() -> None:
 
 
 def test_each_name_comes_from_where_it_is_declared() -> None:
-    assert mtplx.load.__module__ == "mtplx.runtime.model"
+    assert mtplx.load.__module__ == "mtplx.runtime.loading.folder"
     assert mtplx.MTPLXError.__module__ == "mtplx.contracts.errors"
 
 

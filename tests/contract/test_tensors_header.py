@@ -17,6 +17,8 @@ from tests.support.tensorfile import write_header
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from numpy.typing import NDArray
+
 
 def entry(dtype: Any, shape: Any, start: Any, end: Any) -> dict[str, Any]:
     return {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}
@@ -33,7 +35,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_agrees_with_the_reference_writer(file: Path) -> None:
-    arrays = {
+    arrays: dict[str, NDArray[Any]] = {
         "matrix": np.zeros((3, 5), np.float32),
         "scalar": np.array(1.0, np.float16),
         "empty": np.zeros((0, 4), np.int32),

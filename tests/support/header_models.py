@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tests.support.tensorfile import Tensor, write_tensors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
     from pathlib import Path
 
 INDEX = "model.safetensors.index.json"
@@ -63,7 +64,7 @@ def write_model(
     """A folder with ``config`` and one ``model.safetensors``."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config))
-    held = dict(tensors) if hasattr(tensors, "keys") else blank(*tensors)
+    held = tensors if isinstance(tensors, Mapping) else blank(*tensors)
     write_tensors(folder / "model.safetensors", held, made_by=made_by)
     return folder
 

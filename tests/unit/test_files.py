@@ -19,7 +19,7 @@ def test_writes_replace_the_whole_content(tmp_path: Path) -> None:
     files.write_text(path, "a long first version")
     files.write_bytes(path, b"second")
     assert path.read_bytes() == b"second"
-    assert os.listdir(tmp_path) == ["x.json"]
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_json_keeps_order_and_characters(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_failure_leaves_the_old_content_and_no_litter(
         files.write_text(path, "new")
     assert caught.value.exit_code == 8
     assert path.read_text() == "old"
-    assert os.listdir(tmp_path) == ["x"]
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_content_is_on_disk_before_the_name_changes(
@@ -79,10 +79,17 @@ def test_content_is_on_disk_before_the_name_changes(
 ) -> None:
     steps: list[str] = []
     fsync, replace = os.fsync, Path.replace
-    monkeypatch.setattr(os, "fsync", lambda handle: (steps.append("fsync"), fsync(handle))[1])
-    monkeypatch.setattr(
-        Path, "replace", lambda self, to: (steps.append("replace"), replace(self, to))[1]
-    )
+
+    def noted_fsync(handle: int) -> None:
+        steps.append("fsync")
+        fsync(handle)
+
+    def noted_replace(self: Path, target: Path) -> Path:
+        steps.append("replace")
+        return replace(self, target)
+
+    monkeypatch.setattr(os, "fsync", noted_fsync)
+    monkeypatch.setattr(Path, "replace", noted_replace)
     files.write_text(tmp_path / "x", "new")
     assert steps == ["fsync", "replace", "fsync"]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mtplx.contracts.errors import CorruptModelError, TensorFileError
-from mtplx.contracts.identity import Identity, content_identity, identity_files
+from mtplx.contracts.identity import Identity, Role, content_identity, identity_files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,7 +61,7 @@ def test_any_changed_byte_changes_the_identity_and_its_role_only(folder: Path, n
     (folder / name).write_text(CONTENT[name] + " ")
     after = identity(folder)
     assert after.combined != before.combined
-    roles = ("weights", "tokenizer", "template", "config")
+    roles: tuple[Role, ...] = ("weights", "tokenizer", "template", "config")
     changed = [role for role in roles if before.of(role) != after.of(role)]
     assert changed == [next(f.role for f in before.files if f.name == name)]
 

@@ -1,0 +1,1 @@
+"""Measuring what is fastest on this machine."""

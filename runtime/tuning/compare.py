@@ -1,0 +1,155 @@
+"""Paired speed comparison: plain, MTP by depth and stock mlx-lm, in turns on the same prompts."""
+
+from __future__ import annotations
+
+import platform
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+
+import psutil
+
+from mtplx.contracts.errors import BackendError
+from mtplx.runtime.model import Model
+from mtplx.runtime.tuning.job import Job, Outcome
+from mtplx.runtime.tuning.prompts import PROMPTS
+from mtplx.runtime.tuning.worker import OWN, STOCK, Worker
+
+Depth = int | Literal["auto"]
+PLAIN = "plain"
+STOCK_NAME = "mlx-lm"
+
+
+@dataclass(slots=True)
+class System:
+    """One way of decoding, and what it did: `outcomes[domain]` has one entry a repeat."""
+
+    name: str
+    worker: Worker
+    depth: int | None
+    outcomes: dict[str, list[Outcome]] = field(default_factory=dict)
+
+    def repeat_speed(self, repeat: int) -> float:
+        """Tokens a second over all prompts of one repeat."""
+        runs = [outcomes[repeat] for outcomes in self.outcomes.values()]
+        tokens = sum(len(run.tokens) - 1 for run in runs)
+        return tokens / sum((len(run.tokens) - 1) / run.decode_tok_s for run in runs)
+
+
+def compare_speed(
+    model: Model,
+    *,
+    depths: Sequence[Depth],
+    with_stock: bool,
+    repeats: int,
+    max_tokens: int,
+    on_progress: Callable[[str, float], None] = lambda _label, _fraction: None,
+) -> dict[str, Any]:
+    """Decode greedily with every system in turns, `repeats` times after a warm-up, and report all rows.
+
+    Each system runs in a process of its own kind, one at a time: A B C, A B C, ... `model` only encodes the prompts.
+    """
+    folder = model.path
+    prompts = {p.domain: model.encode_prompt(p.text, raw=p.raw) for p in PROMPTS}
+    with ExitStack() as stack:
+        own = stack.enter_context(Worker(OWN, folder))
+        systems = [System(PLAIN, own, 0)]
+        systems += [System(f"mtp-{d}", own, None if d == "auto" else d) for d in depths]
+        refusal = None
+        if with_stock:
+            try:
+                stock = stack.enter_context(Worker(STOCK, folder))
+                stock.run(Job([1, 2, 3], 4))
+                systems.append(System(STOCK_NAME, stock, 0))
+            except BackendError as error:
+                refusal = error.message
+        _measure(systems, prompts, repeats, max_tokens, on_progress)
+        return {
+            "conditions": _conditions(folder, own, repeats, max_tokens, prompts),
+            "systems": _rows(systems, repeats),
+            "refused": {STOCK_NAME: refusal} if refusal else {},
+        }
+
+
+def _measure(
+    systems: list[System],
+    prompts: dict[str, list[int]],
+    repeats: int,
+    max_tokens: int,
+    on_progress: Callable[[str, float], None],
+) -> None:
+    total = (repeats + 1) * len(prompts) * len(systems)
+    done = 0
+    for repeat in range(repeats + 1):
+        for domain, prompt in prompts.items():
+            for system in systems:
+                outcome = system.worker.run(Job(prompt, max_tokens, system.depth))
+                # The first round warms up: it compiles, and fills the file cache.
+                if repeat > 0:
+                    system.outcomes.setdefault(domain, []).append(outcome)
+                done += 1
+                on_progress(f"{system.name} on {domain}", done / total)
+
+
+def _rows(systems: list[System], repeats: int) -> list[dict[str, Any]]:
+    plain = systems[0]
+    stock = next((s for s in systems if s.name == STOCK_NAME), None)
+    return [
+        {
+            "name": system.name,
+            "decode_tok_s": _spread([system.repeat_speed(r) for r in range(repeats)]),
+            "over_plain": _ratios(system, plain, repeats),
+            "over_mlx_lm": None if stock is None else _ratios(system, stock, repeats),
+            "ttft_s": statistics.median(o.ttft_s for runs in system.outcomes.values() for o in runs),
+            "text_equals_plain": {
+                domain: all(o.tokens == plain.outcomes[domain][0].tokens for o in runs)
+                for domain, runs in system.outcomes.items()
+            },
+            "acceptance_by_depth": {
+                domain: _acceptance(runs[0]) for domain, runs in system.outcomes.items()
+            },
+            "tok_s_by_domain": {
+                domain: statistics.median(o.decode_tok_s for o in runs)
+                for domain, runs in system.outcomes.items()
+            },
+        }
+        for system in systems
+    ]
+
+
+def _ratios(system: System, base: System, repeats: int) -> dict[str, float]:
+    """Speed over `base`, repeat by repeat, so that drift of the machine cancels."""
+    return _spread([system.repeat_speed(r) / base.repeat_speed(r) for r in range(repeats)])
+
+
+def _spread(values: list[float]) -> dict[str, float]:
+    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
+
+
+def _acceptance(outcome: Outcome) -> list[float]:
+    pairs = zip(outcome.drafted_by_depth, outcome.accepted_by_depth, strict=True)
+    return [accepted / drafted for drafted, accepted in pairs if drafted]
+
+
+def _conditions(
+    folder: Path, own: Worker, repeats: int, max_tokens: int, prompts: dict[str, list[int]]
+) -> dict[str, Any]:
+    return {
+        "model": folder.resolve().name,
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "platform": platform.platform(),
+        "processor": platform.processor() or platform.machine(),
+        "cores": psutil.cpu_count(logical=True),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "versions": {name: version(name) for name in ("mlx", "mlx-lm", "mtplx")},
+        "own": own.about,
+        "repeats": repeats,
+        "max_tokens": max_tokens,
+        "prompt_tokens": {domain: len(ids) for domain, ids in prompts.items()},
+        "sampling": "greedy, end tokens ignored",
+    }

@@ -1,0 +1,49 @@
+"""A process that decodes with mtplx: `python -m mtplx.runtime.tuning.own_worker FOLDER`.
+
+Reads jobs from standard input and writes outcomes, one JSON object a line. The first line it writes describes itself.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+
+from mtplx.runtime.loading.folder import load
+from mtplx.runtime.tuning.job import Job, Outcome, write_line
+
+
+def main(folder: str) -> None:
+    """Serve jobs until standard input ends."""
+    model = load(folder)
+    costs = model.costs()
+    about = {
+        "device": dict(model.device),
+        "v": list(costs.rows),
+        "c": costs.draft,
+        "o": costs.overhead,
+        "warnings": list(model.warnings),
+    }
+    write_line(sys.stdout, about)
+    for line in sys.stdin:
+        job = Job(**json.loads(line))
+        found = model.generate(
+            job.prompt,
+            depth="auto" if job.depth is None else job.depth,
+            max_tokens=job.max_tokens,
+            temperature=0.0,
+            ignore_end_tokens=True,
+        )
+        stats = found.stats
+        outcome = Outcome(
+            tokens=list(found.token_ids),
+            ttft_s=stats.ttft_seconds or 0.0,
+            decode_tok_s=stats.decode_tok_s or 0.0,
+            drafted_by_depth=stats.drafted_by_depth[: stats.deepest],
+            accepted_by_depth=stats.accepted_by_depth[: stats.deepest],
+        )
+        write_line(sys.stdout, asdict(outcome))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
