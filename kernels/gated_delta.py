@@ -25,8 +25,7 @@ from typing import NamedTuple
 import mlx.core as mx
 import numpy as np
 
-# Rows solved by powers of the matrix. Their entries grow like binomials, so a longer block is
-# split.
+# Rows solved by powers of the matrix; their entries grow like binomials, so more are split.
 _MAX_POWER_ROWS = 8
 # Rows a chunk of a long prompt: the cost within chunks grows with it, the number of sequential
 # steps shrinks.
@@ -147,7 +146,8 @@ def chunked(rows: Rows, state: mx.array) -> tuple[mx.array, mx.array]:
     ratio = num_v // num_k
     num_chunks = -(-num_rows // _CHUNK)
     q, k, v, log_decay, beta = (
-        _chunks(x, num_chunks, num_k) for x in (*rows[:3], rows.log_decay[..., None], rows.beta[..., None])
+        _chunks(x, num_chunks, num_k)
+        for x in (*rows[:3], rows.log_decay[..., None], rows.beta[..., None])
     )  # [B, N, H, C, D] for q and k, [B, N, Hk, R, C, D] for the others
     q, k = q[:, :, :, 0], k[:, :, :, 0]
     logs = mx.cumsum(log_decay[..., 0], axis=-1)  # [B, N, Hk, R, C]
@@ -194,15 +194,14 @@ def _per_value_head(x: mx.array, num_k: int) -> mx.array:
 @lru_cache(maxsize=128)
 def _masks(num_rows: int) -> mx.array:
     """[2, T, T]: 0 where row t sees row s, else -inf. Queries see s <= t, keys s < t."""
-    # Built with numpy: an array made while a compiled function is traced would belong to that
-    # trace.
+    # By numpy: an array made while a compiled function is traced would belong to that trace.
     ones = np.ones((num_rows, num_rows), bool)
     seen = np.stack([np.tril(ones), np.tril(ones, -1)])
     return mx.array(np.where(seen, 0.0, -np.inf).astype(np.float32))
 
 
 def _solve(lower: mx.array, right: mx.array) -> mx.array:
-    """x of (I + lower) x = right: `lower` [..., T, T] is strictly lower triangular, right [..., T, D].
+    """x [..., T, D] of (I + lower) x = right, `lower` [..., T, T] being strictly lower triangular.
 
     Up to 8 rows: (I + A)^-1 = (I - A)(I + A^2)(I + A^4). Beyond, block forward substitution.
     """

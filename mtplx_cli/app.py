@@ -12,7 +12,12 @@ from mtplx.commands.run import run
 from mtplx.version import __version__
 
 # A module of commands imports no more than typer at its top, so that --help stays instant.
-COMMANDS: tuple[Callable[..., None], ...] = (run, chat, inspect)
+COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
+    "run": run,
+    "chat": chat,
+    "inspect": inspect,
+    "bench": bench,
+}
 
 app = typer.Typer(
     name="mtplx",
@@ -41,6 +46,8 @@ def _root(
         typer.echo(context.get_help())
 
 
-app.add_typer(bench, name="bench")
-for command in COMMANDS:
-    app.command()(command)
+for name, command in COMMANDS.items():
+    if isinstance(command, typer.Typer):
+        app.add_typer(command, name=name)
+    else:
+        app.command(name)(command)

@@ -52,7 +52,9 @@ def _as_ours(error: Exception) -> MTPLXError:
     if isinstance(error, typer.TyperException):
         context = getattr(error, "ctx", None)
         command = context.command_path if context is not None else "mtplx"
-        return UsageError(error.format_message(), hint=f"See `{command} --help`.")
+        # typer's message is empty where it has already shown the help of a group.
+        message = error.format_message() or "a subcommand is missing"
+        return UsageError(message, hint=f"See `{command} --help`.")
     return InternalError(
         f"{type(error).__name__}: {error}",
         hint="This is a bug in mtplx. Run again with MTPLX_DEBUG=1 and report the traceback.",

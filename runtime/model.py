@@ -11,7 +11,7 @@ from mtplx.contracts.errors import InternalError, InvalidRequestError, Tokenizer
 from mtplx.contracts.inspection import Inspection
 from mtplx.runtime.decode.costs import measure_costs
 from mtplx.runtime.decode.depth import MAX_DEPTH, Costs
-from mtplx.runtime.decode.options import GenerationOptions
+from mtplx.runtime.decode.options import GenerationOptions, change_options
 from mtplx.runtime.decode.result import Event, Generation
 from mtplx.runtime.decode.state import DecodeState
 from mtplx.runtime.heads.head import Head
@@ -161,13 +161,7 @@ def parse_options(options: Mapping[str, Any]) -> GenerationOptions:
     Raises:
         InvalidRequestError: an option is unknown or its value out of range.
     """
-    known = GenerationOptions.__dataclass_fields__
-    for key in options:
-        if key not in known:
-            raise InvalidRequestError(
-                f"unknown option {key!r}; known are {', '.join(sorted(known))}", key=key
-            )
-    return GenerationOptions(**options)
+    return change_options(GenerationOptions(), options)
 
 
 def _messages(prompt: Prompt, system: str | None) -> list[dict[str, Any]]:

@@ -26,7 +26,8 @@ def speed(
         str | None, typer.Option(help="Model folder; the bundled demo model if none is named.")
     ] = None,
     depths: Annotated[
-        str, typer.Option(help="Depths to measure, separated by commas; `auto` is the adaptive one.")
+        str,
+        typer.Option(help="Depths to measure, separated by commas; `auto` is the adaptive one."),
     ] = "1,2,3,4,auto",
     compare: Annotated[
         Literal["mlx-lm"] | None, typer.Option(help="Measure stock mlx-lm on the same folder too.")

@@ -76,7 +76,7 @@ class CacheSet:
             cache.check_commit(rows)
 
     def commit(self, rows: int) -> None:
-        """Keep the first `rows` of the rows appended since the last commit, in every member or in none."""
+        """Keep the first `rows` rows appended since the last commit, in every member or none."""
         self.check_commit(rows)
         for cache in self._caches:
             cache.commit(rows)
@@ -86,7 +86,7 @@ class CacheSet:
         self.commit(0)
 
     def check(self) -> None:
-        """Raise InternalError when a member is unsound or members hold different numbers of rows."""
+        """Raise InternalError when a member is unsound or members differ in rows."""
         for cache in self._caches:
             cache.check()
         counts = [(c.offset, c.committed) for c in self._caches]
@@ -158,13 +158,13 @@ def _from_stock(stock: Any) -> Cache:
     if kind is mlx_caches.CacheList:
         return CacheSet([_from_stock(c) for c in stock.caches])
     raise UnsupportedModelError(
-        f"the model keeps its state in mlx-lm's {kind.__name__}, which can't be rolled back exactly here",
-        hint="Supported: KVCache, RotatingKVCache without kept rows, ArraysCache, CacheList of these.",
+        f"this model keeps state in mlx-lm's {kind.__name__}, which can't be rolled back here",
+        hint="Known are KVCache, RotatingKVCache (keep=0), ArraysCache and CacheList.",
     )
 
 
 def _check_quantizable(model: nn.Module, caches: Sequence[Cache]) -> None:
-    """Raise UnsupportedModelError when mlx-lm's attention can't read a quantised cache in this model."""
+    """Raise UnsupportedModelError when this model's attention can't read a quantised cache."""
     for _, module in model.named_modules():
         if hasattr(module, "kv_lora_rank"):
             reason = "its latent attention reads the cache unquantised"

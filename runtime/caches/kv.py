@@ -1,4 +1,4 @@
-"""Keys and values of a full-attention layer; also the latent and rotary key of multi-head latent attention."""
+"""Keys and values of a full-attention layer, or latents and rotary keys of latent attention."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class RowCache:
-    """The bookkeeping of a cache whose rows stay where they were put: forgetting rows moves a number."""
+    """Bookkeeping of a cache whose rows stay where they were put: forgetting moves a number."""
 
     kind = "rows"
 
@@ -106,7 +106,7 @@ class RowCache:
 
 
 class KVCache(RowCache):
-    """Keys [B, H, S, Dk] and values [B, H, S, Dv]; the two widths may differ, as in latent attention."""
+    """Keys [B, H, S, Dk] and values [B, H, S, Dv], of equal or different widths."""
 
     kind = "kv"
 

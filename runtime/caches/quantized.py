@@ -29,7 +29,8 @@ class QuantizedKVCache(RowCache):
             )
         if group_size not in KV_GROUP_SIZES:
             raise InvalidRequestError(
-                f"kv_group_size is {group_size}, expected one of {', '.join(map(str, KV_GROUP_SIZES))}",
+                f"kv_group_size is {group_size}, expected one of "
+                f"{', '.join(map(str, KV_GROUP_SIZES))}",
                 key="kv_group_size",
             )
         super().__init__(6)
@@ -41,7 +42,8 @@ class QuantizedKVCache(RowCache):
         for rows in (keys, values):
             if rows.shape[-1] % self.group_size:
                 raise UnsupportedModelError(
-                    f"a head dimension of {rows.shape[-1]} can't be quantised in groups of {self.group_size}",
+                    f"a head dimension of {rows.shape[-1]} can't be quantised in groups of "
+                    f"{self.group_size}",
                     hint="Use a kv_group_size that divides it, or no kv_bits.",
                 )
         self._append(*self._quantize(keys), *self._quantize(values))

@@ -80,7 +80,7 @@ class RecurrentCache:
         self.offset += num_rows
 
     def record(self, tape: Tape, state: mx.array) -> None:
-        """Append `tape.rows` rows: the new window ends the convolution input, `state` follows the last row."""
+        """Append `tape.rows` rows; `state` is the one after the last of them."""
         num_kept = tape.window.shape[1] - tape.rows
         self._arrays = [_window_after(tape.window, tape.rows, num_kept), state]
         if self.is_armed:
@@ -92,13 +92,13 @@ class RecurrentCache:
         self.is_armed = True
 
     def check_commit(self, rows: int) -> None:
-        """Raise InternalError unless `rows` is none or all of the pending rows, or lies on the tape."""
+        """Raise InternalError unless `rows` is none or all that is pending, or on the tape."""
         pending = self.offset - self.committed
         check_rows(self.kind, rows, pending)
         if rows not in (0, pending) and sum(t.rows for t in self._tapes) != pending:
             raise InternalError(
                 f"{self.kind}: commit of {rows} of {pending} rows, but no tape of them was kept",
-                hint="Arm the cache first and use a layer that records, or restore a snapshot and run the rows again.",
+                hint="Arm it before a layer that records, or restore a snapshot and run again.",
             )
 
     def commit(self, rows: int) -> None:
@@ -163,5 +163,5 @@ class RecurrentCache:
 
 
 def _window_after(window: mx.array, rows: int, num_kept: int) -> mx.array:
-    """The `num_kept` convolution inputs up to new row `rows`, copied so that the others can be freed."""
+    """The last `num_kept` inputs up to new row `rows`, copied so that the others can be freed."""
     return mx.contiguous(window[:, rows : rows + num_kept])

@@ -60,7 +60,7 @@ class RotatingKVCache:
         return self._keys.array is None
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
-        """Append T rows; return them behind the `window - 1` rows before: [B, H, at most window - 1 + T, D]."""
+        """Append T rows; return them behind the `window - 1` rows before them, [B, H, S, D]."""
         num_new = keys.shape[-2]
         if self._end + num_new > self._keys.capacity:
             self._move(keys, values)
@@ -114,8 +114,8 @@ class RotatingKVCache:
         is_sound = 0 <= pending <= self.offset and needed <= held <= self.offset
         if not is_sound or self._end > min(self._keys.capacity, self._values.capacity):
             raise InternalError(
-                f"{self.kind}: {held} rows held in a buffer of {self._keys.capacity}, expected at least {needed} "
-                f"(offset {self.offset}, {self.committed} committed)"
+                f"{self.kind}: {held} rows held in a buffer of {self._keys.capacity}, "
+                f"expected at least {needed} (offset {self.offset}, {self.committed} committed)"
             )
 
     def snapshot(self) -> Snapshot:
@@ -156,7 +156,7 @@ class RotatingKVCache:
         return max(self._start, row - (self.window - 1))
 
     def _move(self, keys: mx.array, values: mx.array) -> None:
-        """New buffers that start with the oldest row any commit can still need and fit the new rows."""
+        """New buffers from the oldest row that a commit can still need, with room for the new."""
         first = self._first_before(self._end - (self.offset - self.committed))
         needed = self._end - first + keys.shape[-2]
         self._keys.reserve(self._end, needed, keys, first=first)

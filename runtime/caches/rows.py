@@ -36,7 +36,7 @@ class RowBuffer:
         self.array[..., start:end, :] = rows
 
     def reserve(self, used: int, needed: int, like: mx.array, *, first: int = 0) -> None:
-        """Move rows `first` to `used` to a new buffer that fits `needed` rows, with the shape and type of `like`."""
+        """Move rows `first` to `used` to a new buffer that fits `needed` rows shaped as `like`."""
         capacity = -(-(needed + max(needed // 2, 1)) // _STEP) * _STEP
         spare = capacity - (used - first)
         empty = mx.zeros((*like.shape[:-2], spare, like.shape[-1]), like.dtype)

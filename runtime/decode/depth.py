@@ -60,8 +60,8 @@ class AdaptiveDepth:
     """The marginal rule: draft one deeper while that raises tokens per unit of time.
 
     With A_d the chance that the first d drafts are all accepted, S(D) = (1 + A_1 + ... + A_D) / cost(D); depth D + 1
-    pays when A_{D+1} > S(D) * (cost(D+1) - cost(D)). Acceptance by position is a decayed average of what was seen;
-    costs are measured. When plain decoding wins, a draft is tried now and then, so that a text that becomes
+    pays when A_{D+1} > S(D) * (cost(D+1) - cost(D)). Acceptance by position is a decayed average of what was seen,
+    which begins with a few imagined drafts of the position before; costs are measured. When plain decoding wins, a draft is tried now and then, so that a text that becomes
     predictable is noticed.
     """
 
@@ -69,12 +69,14 @@ class AdaptiveDepth:
     max_depth: int
     _tries: list[float] = field(init=False)
     _hits: list[float] = field(init=False)
+    _imagined: list[float] = field(init=False)
     _since_probe: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
         self.max_depth = min(self.max_depth, len(self.costs.rows) - 1)
         self._tries = [0.0] * self.max_depth
         self._hits = [0.0] * self.max_depth
+        self._imagined = [_PRIOR_ROUNDS] * self.max_depth
 
     def next_depth(self) -> int:
         """The depth where the marginal rule stops."""
@@ -103,8 +105,8 @@ class AdaptiveDepth:
         """Chance that draft d is accepted given that all before it were, for d = 1 to the deepest."""
         estimates: list[float] = []
         prior = _PRIOR_ACCEPTANCE
-        for tries, hits in zip(self._tries, self._hits, strict=True):
-            prior = (hits + _PRIOR_ROUNDS * prior) / (tries + _PRIOR_ROUNDS)
+        for tries, hits, imagined in zip(self._tries, self._hits, self._imagined, strict=True):
+            prior = (hits + imagined * prior) / (tries + imagined)
             estimates.append(prior)
         return estimates
 
@@ -113,3 +115,4 @@ class AdaptiveDepth:
         for d in range(min(drafted, accepted + 1)):
             self._tries[d] = self._tries[d] * _DECAY + 1.0
             self._hits[d] = self._hits[d] * _DECAY + (1.0 if d < accepted else 0.0)
+            self._imagined[d] *= _DECAY

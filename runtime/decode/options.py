@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, TypeGuard
 
 from mtplx.contracts.errors import InvalidRequestError
 from mtplx.runtime.decode.depth import MAX_DEPTH
@@ -48,17 +49,40 @@ class GenerationOptions:
     on_prefill: Callable[[int, int], None] | None = None
 
     def __post_init__(self) -> None:
-        _require(self.max_tokens >= 1, "max_tokens", self.max_tokens, "at least 1")
-        _require(self.prefill_chunk >= 1, "prefill_chunk", self.prefill_chunk, "at least 1")
-        is_depth = self.depth == "auto" or (
-            isinstance(self.depth, int) and 0 <= self.depth <= MAX_DEPTH
-        )
+        for key in ("max_tokens", "prefill_chunk"):
+            value = getattr(self, key)
+            _require(_is_int(value) and value >= 1, key, value, "a whole number, at least 1")
+        is_depth = self.depth == "auto" or (_is_int(self.depth) and 0 <= self.depth <= MAX_DEPTH)
         _require(is_depth, "depth", self.depth, f"0 to {MAX_DEPTH}, or auto")
         known = ", ".join(ACCEPTANCE_NAMES)
-        _require(self.acceptance in ACCEPTANCE_NAMES, "acceptance", self.acceptance, f"one of {known}")
-        is_seed = self.seed is None or 0 <= self.seed < 2**64
-        _require(is_seed, "seed", self.seed, "0 to 2**64 - 1")
-        _require(all(self.stop), "stop", list(self.stop), "strings that are not empty")
+        is_law = self.acceptance in ACCEPTANCE_NAMES
+        _require(is_law, "acceptance", self.acceptance, f"one of {known}")
+        is_seed = self.seed is None or (_is_int(self.seed) and 0 <= self.seed < 2**64)
+        _require(is_seed, "seed", self.seed, "a whole number, 0 to 2**64 - 1")
+        # A string is a sequence of strings too, and would stop at each of its characters.
+        is_stop = not isinstance(self.stop, str) and all(
+            isinstance(stop, str) and stop for stop in self.stop
+        )
+        _require(is_stop, "stop", self.stop, "a list of strings that are not empty")
+
+
+def change_options(base: GenerationOptions, changes: Mapping[str, Any]) -> GenerationOptions:
+    """`base` with `changes`.
+
+    Raises:
+        InvalidRequestError: an option is unknown or its value out of range.
+    """
+    known = GenerationOptions.__dataclass_fields__
+    for key in changes:
+        if key not in known:
+            raise InvalidRequestError(
+                f"unknown option {key!r}; known are {', '.join(sorted(known))}", key=key
+            )
+    return dataclasses.replace(base, **changes)
+
+
+def _is_int(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _require(condition: bool, key: str, found: object, expected: str) -> None:

@@ -73,7 +73,9 @@ def load(
     head_tensors = take_head(inspection, weights)
 
     report("building the model", 0.5)
-    model, notes = build_trunk(inspection.path, weights, precision.dtype)
+    model, notes = build_trunk(
+        inspection.path, weights, precision.dtype, model_type=_model_type(inspection)
+    )
     notes = [*inspection.warnings, *notes]
     trunk = _trunk(inspection, model)
     head = None
@@ -138,11 +140,15 @@ _ITEM_BYTES = {"F64": 8, "F32": 4, "U32": 4, "I32": 4, "F8_E4M3": 1, "U8": 1, "I
 
 
 def take_head(inspection: Inspection, weights: Weights) -> Weights | None:
-    """The head's tensors by their names relative to the head, removed from `weights`; None when there is none."""
+    """The head's tensors by their names relative to the head, removed from `weights`.
+
+    None when there is no head, or none that can be run: mlx-lm must not see its tensors either way.
+    """
     found = inspection.head_tensors
-    if found is None or inspection.family is None or not inspection.family.runnable:
+    if found is None:
         return None
-    return {relative: weights.pop(name) for name, relative in found.names.items()}
+    tensors = {relative: weights.pop(name) for name, relative in found.names.items()}
+    return tensors if inspection.can_use_head else None
 
 
 def read_sampler_defaults(folder: Path) -> dict[str, float]:
@@ -160,6 +166,11 @@ def _index(inspection: Inspection) -> TensorIndex:
     if inspection.index is None:
         raise HeadMissingError(f"{inspection.path}: no weights were found")
     return inspection.index
+
+
+def _model_type(inspection: Inspection) -> str:
+    family = inspection.family
+    return family.model_types[0] if family is not None else ""
 
 
 def _trunk(inspection: Inspection, model: nn.Module) -> Trunk:
@@ -187,14 +198,13 @@ def _head(
         tensors,
         trunk,
         raw_norms=_raw_norms(inspection),
-        quantization=inspection.quantization,
     )
     return Head(module, trunk, wiring or _wiring(inspection, family)), binding
 
 
 def _wiring(inspection: Inspection, family: Family) -> Wiring:
     """What the contract recorded for this artifact, else the default of its family."""
-    recorded = inspection.contract.wiring() if inspection.contract is not None else None
+    recorded = inspection.contract.wiring if inspection.contract is not None else None
     return recorded or family.wiring
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -37,7 +35,6 @@ def bind_head(
     trunk: Trunk,
     *,
     raw_norms: bool | None,
-    quantization: Mapping[str, Any] | None,
 ) -> tuple[MTPModule, HeadBinding]:
     """The head module with `tensors` (named relative to the head) loaded strictly.
 
@@ -52,7 +49,7 @@ def bind_head(
     _drop_copies(weights, trunk, binding)
     weights = _gains(weights, trunk, raw_norms, binding)
     module = _build_module(layout, weights, trunk)
-    binding.notes += quantize_as_stored(module, weights, quantization)
+    quantize_as_stored(module, weights, None)
     _load_strictly(module, weights)
     binding.bound = len(weights)
     module.eval()
@@ -132,16 +129,16 @@ def _reshape(weights: Weights, trunk: Trunk) -> Weights:
 
 
 def _drop_copies(weights: Weights, trunk: Trunk, binding: HeadBinding) -> None:
-    """Leave out embedding and output copies that equal the trunk's, compared on a slice of rows."""
-    rows = mx.arange(min(_COMPARED_ROWS, trunk.vocab_size))[None]
-    for own, theirs in (("own_embedding", trunk.embed(rows)[0]), ("own_output", trunk.output_rows(rows[0]))):
+    """Leave out embedding and output copies that equal the trunk's, compared on rows from the whole vocabulary."""
+    rows = mx.arange(0, trunk.vocab_size, max(1, trunk.vocab_size // _COMPARED_ROWS))
+    for own, theirs in (("own_embedding", trunk.embed(rows[None])[0]), ("own_output", trunk.output_rows(rows))):
         name = f"{own}.weight"
         if name not in weights:
             continue
-        quantized = f"{own}.scales" in weights
-        mine = weights[name][: rows.size]
-        if not quantized and mine.shape == theirs.shape:
-            difference = mx.abs(mine.astype(mx.float32) - theirs.astype(mx.float32)).max().item()
+        mine = weights[name]
+        is_packed = f"{own}.scales" in weights
+        if not is_packed and mine.shape == (trunk.vocab_size, trunk.hidden_size):
+            difference = mx.abs(mine[rows].astype(mx.float32) - theirs.astype(mx.float32)).max().item()
             scale = mx.abs(theirs.astype(mx.float32)).max().item()
             if difference == 0 or (trunk.has_quantized_vocabulary and difference < 0.2 * scale):
                 del weights[name]

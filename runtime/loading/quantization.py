@@ -37,17 +37,16 @@ def quantize_as_stored(
     """Turn the layers of `module` whose `scales` are in `weights` into quantised ones.
 
     Bits, group size and mode come from the tensors themselves; the per-module map of the configuration only has
-    to agree. Returns warnings about entries of the map that name no module.
+    to agree. Returns the paths in the map that name no module here.
 
     Raises:
         CorruptModelError: the map says other bits or groups than the tensors hold.
         UnsupportedModelError: a bit width that mlx can't compute with.
     """
     overrides = {
-        canonical_module(path): spec
-        for path, spec in (quantization or {}).items()
-        if isinstance(spec, Mapping)
+        path: spec for path, spec in (quantization or {}).items() if isinstance(spec, Mapping)
     }
+    by_module = {canonical_module(path): spec for path, spec in overrides.items()}
     seen: set[str] = set()
 
     def predicate(path: str, layer: nn.Module) -> bool | dict[str, Any]:
@@ -61,15 +60,11 @@ def quantize_as_stored(
             raise UnsupportedModelError(
                 f"{path} is stored with {stored['bits']} bits; mlx computes with {SUPPORTED_BITS}"
             )
-        _check_override(path, stored, overrides.get(canonical_module(path)))
+        _check_override(path, stored, by_module.get(canonical_module(path)))
         return stored
 
     nn.quantize(module, class_predicate=predicate)
-    return [
-        f"config.json: the quantization map names {path!r}, which is no module of this model"
-        for path in sorted(overrides.keys() - seen)
-        if not path.endswith("kv_b_proj")
-    ]
+    return sorted(path for path in overrides if canonical_module(path) not in seen)
 
 
 def _check_override(path: str, stored: Mapping[str, Any], spec: Mapping[str, Any] | None) -> None:

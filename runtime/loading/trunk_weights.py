@@ -14,6 +14,8 @@ import mlx.nn as nn
 from mlx_lm.utils import MODEL_REMAPPING, load_config
 
 from mtplx.contracts.errors import CorruptModelError, UnsupportedModelError
+from mtplx.contracts.families import num_trunk_layers
+from mtplx.contracts.head_names import looks_like_mtp
 from mtplx.runtime.loading.arrays import Weights, stack_experts, unfuse_experts
 from mtplx.runtime.loading.fp8 import block_shape, dequantize_fp8, has_fp8
 from mtplx.runtime.loading.quantization import quantize_as_stored
@@ -28,10 +30,11 @@ _DEEPSEEK_HEAD_LAYER = 61
 
 
 def build_trunk(
-    folder: Path, weights: Weights, dtype: mx.Dtype | None
+    folder: Path, weights: Weights, dtype: mx.Dtype | None, *, model_type: str
 ) -> tuple[nn.Module, list[str]]:
     """The trunk of `folder` with `weights` (the head's taken out), and warnings.
 
+    `model_type` is the family's, for a config that has none.
     `dtype` widens floating tensors before anything is computed with them, so that norm shifts and FP8 products
     are not rounded; None keeps the stored types.
 
@@ -39,7 +42,8 @@ def build_trunk(
         UnsupportedModelError: mlx-lm has no such model, or refuses its configuration.
         CorruptModelError: tensors are missing, unexpected or of the wrong shape.
     """
-    config = load_config(folder)
+    # A config may name its model by architecture only.
+    config = {"model_type": model_type, **load_config(folder)}
     model = _build_model(folder, config)
     if has_fp8(weights):
         weights = dequantize_fp8(weights, block_shape(config), dtype or mx.bfloat16)
@@ -47,7 +51,7 @@ def build_trunk(
         weights = widen(weights, dtype)
     weights = _sanitize(model, _published_experts(weights, str(config["model_type"])))
     quantization = config.get("quantization") or _text(config).get("quantization")
-    warnings = quantize_as_stored(model, weights, quantization)
+    strangers = quantize_as_stored(model, weights, quantization)
     try:
         model.load_weights(list(weights.items()), strict=True)
     except ValueError as error:
@@ -56,7 +60,16 @@ def build_trunk(
             hint="config.json and the weight files come from different models; download both again",
         ) from error
     model.eval()
-    return model, warnings
+    return model, _map_warnings(strangers, num_trunk_layers(config))
+
+
+def _map_warnings(strangers: list[str], num_layers: int) -> list[str]:
+    """Entries of the quantization map that concern neither the trunk, its split `kv_b_proj` nor the head."""
+    return [
+        f"config.json: the quantization map names {path!r}, which is no module of this model"
+        for path in strangers
+        if not path.endswith("kv_b_proj") and not looks_like_mtp(path, num_layers)
+    ]
 
 
 def widen(weights: Weights, dtype: mx.Dtype) -> Weights:
@@ -98,7 +111,10 @@ def _published_experts(weights: Weights, model_type: str) -> Weights:
     if model_type.startswith("qwen3_5"):
         return stack_experts(unfuse_experts(weights))
     if model_type == "qwen3_next":
-        return _separate_experts(weights)
+        # mlx-lm tells a raw export, whose norms need shifting, by its unstacked experts; the convolution is what
+        # really tells.
+        is_raw = any(n.endswith("conv1d.weight") and w.shape[-1] != 1 for n, w in weights.items())
+        return _separate_experts(weights) if is_raw else stack_experts(unfuse_experts(weights))
     return weights
 
 

@@ -18,9 +18,8 @@ class Stream(IntEnum):
     """Independent streams of noise at one position."""
 
     TOKEN = 0
-    DRAFT = 1
-    ACCEPT = 2
-    FORK = 3
+    ACCEPT = 1
+    FORK = 2
 
 
 class Noise:

@@ -2,7 +2,7 @@
 
 import mlx.core as mx
 
-from mtplx.runtime.sampling.noise import Noise, Stream
+from mtplx.runtime.sampling.noise import Noise
 from mtplx.runtime.sampling.verdict import choose
 
 
@@ -20,11 +20,11 @@ class DraftSampler:
 
     def propose(self, scores: mx.array, position: int) -> mx.array:
         """Draw the draft for `position` from log-probabilities  # [1, V] -> [] int32."""
-        return choose(scores[0] + self._fork.gumbel(position, 1, Stream.DRAFT)[0])
+        return choose(scores[0] + self._fork.gumbel(position, 1)[0])
 
     def uniforms(self, first: int, num_drafts: int) -> mx.array:
         """The numbers that this round's drafts are tested against, float32  # [k]."""
-        return self._fork.uniform(first, num_drafts, Stream.ACCEPT)
+        return self._fork.uniform(first, num_drafts)
 
     def finish(self, weights: mx.array, first: int) -> mx.array:
         """Draw the round's last token by `weights`  # [V] -> [] int32, and begin a new round.

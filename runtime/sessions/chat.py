@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from mtplx.runtime.decode.options import GenerationOptions
+from mtplx.contracts.errors import InvalidRequestError
+from mtplx.runtime.decode.options import GenerationOptions, change_options
 from mtplx.runtime.decode.result import Event, Generation
 from mtplx.runtime.decode.state import DecodeState, Snapshot
 from mtplx.runtime.request import prepare
@@ -31,10 +31,12 @@ class ChatSession:
         self._state: DecodeState | None = None
         self._before_answer: Snapshot | None = None
         self._turns: list[Generation] = []
+        self._running: Generator[Event, None, None] | None = None
         self.reset()
 
     def reset(self) -> None:
         """Forget the conversation; the system message stays."""
+        self._end_turn()
         system = self._options.system
         self.messages = [{"role": "system", "content": system}] if system else []
         self._state = None
@@ -48,16 +50,20 @@ class ChatSession:
     def send(self, text: str, **options: Any) -> Iterator[Event]:
         """The answer to a message of the user, as events. `options` hold for this turn only.
 
-        Raises what `Model.stream` raises; a turn that could not start leaves the conversation as it was.
+        A turn that still runs is ended first. Raises what `Model.stream` raises; a turn that could not start leaves
+        the conversation as it was.
         """
-        parsed = dataclasses.replace(self._options, **options)
+        _refuse_fixed(options)
+        parsed = change_options(self._options, options)
+        self._end_turn()
         messages = [*self.messages, {"role": "user", "content": text}]
         ids = self._model.encode_prompt(messages)
         request = prepare(self._model, ids, parsed)
-        state = self._resume(ids) or self._model.new_state(parsed)
+        state = self._resume(ids, self._model.new_state(parsed))
         self._interrupted.clear()
-        self.messages = messages
-        return self._turn(request.events(state, self._interrupted.is_set), state)
+        events = request.events(state, self._interrupted.is_set)
+        self._running = self._turn(messages, events, state)
+        return self._running
 
     def totals(self) -> dict[str, Any]:
         """Sums over the finished turns: tokens read, reused and generated, drafts and their acceptance."""
@@ -78,18 +84,32 @@ class ChatSession:
             "decode_tok_s": (generated - len(stats)) / seconds if seconds > 0 else None,
         }
 
-    def _resume(self, ids: list[int]) -> DecodeState | None:
-        """The caches, if what they hold begins `ids`; else as they were before the last answer, if that does."""
+    def _end_turn(self) -> None:
+        """End a turn that nobody iterates over any more, so that it can't write to the conversation later."""
+        if self._running is not None:
+            self._running.close()
+            self._running = None
+
+    def _resume(self, ids: list[int], fresh: DecodeState) -> DecodeState:
+        """The caches, if what they hold begins `ids`; else as they were before the last answer, if that does.
+
+        `fresh` otherwise, and when the kept caches lack the head's rows or have some that would not be continued.
+        """
         state = self._state
-        if state is None or _begins(state, ids):
+        if state is None or (state.head_caches is None) != (fresh.head_caches is None):
+            return fresh
+        if _begins(state, ids):
             return state
         if self._before_answer is not None:
             state.restore(self._before_answer)
             if _begins(state, ids):
                 return state
-        return None
+        return fresh
 
-    def _turn(self, events: Iterator[Event], state: DecodeState) -> Iterator[Event]:
+    def _turn(
+        self, messages: list[dict[str, Any]], events: Iterator[Event], state: DecodeState
+    ) -> Generator[Event, None, None]:
+        self.messages = messages
         self._state = None
         shown, first = "", True
         try:
@@ -110,6 +130,17 @@ class ChatSession:
                 self.messages.pop()
             else:
                 self.messages.append({"role": "assistant", "content": shown})
+
+
+def _refuse_fixed(options: Mapping[str, Any]) -> None:
+    """What the first message of a conversation decides can't change later."""
+    for key in ("system", "raw"):
+        if key in options:
+            raise InvalidRequestError(
+                f"{key} can't be given for one turn of a conversation",
+                key=key,
+                hint="start another session",
+            )
 
 
 def _begins(state: DecodeState, ids: list[int]) -> bool:

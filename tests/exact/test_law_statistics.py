@@ -43,9 +43,9 @@ PARAMS = SamplingParams(
     logit_bias=((2, 0.5), (6, -0.4)),
 )
 
-TARGET = markov_logits(11, VOCAB, order=1, spread=1.2)
-DRAFTER = blurred(TARGET, 12, VOCAB, 0.6)
-OTHER_DRAFTER = blurred(TARGET, 13, VOCAB, 0.9)
+TARGET = markov_logits(11, VOCAB, order=1, spread=0.8)
+DRAFTER = blurred(TARGET, 12, VOCAB, 2.0)
+OTHER_DRAFTER = blurred(TARGET, 13, VOCAB, 2.0)
 
 
 def law_of(model: Logits, completion: Sequence[int]) -> Row:
@@ -65,7 +65,7 @@ class TabledNoise(Noise):
     `gumbels`  # [forks + 1, positions, streams, V]; `uniforms`  # the same without V.
     """
 
-    SHAPE = (4, 4, 3)
+    SHAPE = (4, 4, 2)
 
     def __init__(self, gumbels: mx.array, uniforms: mx.array, fork: int = 0) -> None:
         super().__init__(0, VOCAB)

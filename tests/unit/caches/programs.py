@@ -15,7 +15,7 @@ Step = tuple[str, int]
 
 @st.composite
 def programs(draw: st.DrawFn, *, max_steps: int = 10, max_rows: int = 5) -> list[Step]:
-    """Steps ("append", rows) | ("commit", percent) | ("rollback", 0) | ("snapshot", 0) | ("restore", 0)."""
+    """Steps: "append" of so many rows, "commit" of that percentage, or another of History."""
     names = ("append", "append", "append", "commit", "commit", "rollback", "snapshot", "restore")
     steps = draw(st.lists(st.sampled_from(names), min_size=3, max_size=max_steps))
     sizes = {"append": st.integers(1, max_rows), "commit": st.integers(0, 100)}

@@ -68,11 +68,11 @@ def bind(folder: Path) -> tuple[MTPModule, HeadBinding]:
     weights = read_arrays(inspection.index)
     tensors = take_head(inspection, weights)
     assert tensors is not None
-    model, _ = build_trunk(folder, weights, mx.float32)
+    family = inspection.family
+    model, _ = build_trunk(folder, weights, mx.float32, model_type=family.model_types[0])
     return bind_head(
-        find_layout(inspection.family.layout),
+        find_layout(family.layout),
         widen(tensors, mx.float32),
         Trunk(model),
         raw_norms={"delta": True, "absolute": False}.get(inspection.norm_encoding or ""),
-        quantization=inspection.quantization,
     )

@@ -81,14 +81,6 @@ def test_a_quantised_trunks_vocabulary_counts_as_the_published_copy(tiny: TinyFa
     assert set(binding.dropped) == {"own_embedding.weight", "own_output.weight"}
 
 
-def test_a_tied_trunk_lends_its_embedding_to_both(tiny: TinyFactory) -> None:
-    folder = tiny("glm4_moe", config_overrides={"tie_word_embeddings": True})
-    assert not any(name == "lm_head.weight" for p in damage.shard_files(folder)
-                   for name in read_tensors(p))
-    _, binding = bind(folder)
-    assert set(binding.dropped) == {"own_embedding.weight", "own_output.weight"}
-
-
 def add_output(folder: Path, tensors: dict[str, Tensor]) -> None:
     """Put an output head of its own into a MiMo or Qwen sidecar."""
     path = folder / "mtp.safetensors"

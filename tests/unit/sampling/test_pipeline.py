@@ -51,6 +51,17 @@ def test_filters_match_the_reference(params: SamplingParams) -> None:
     np.testing.assert_allclose(np.exp(scores_of(logits, params)), expected, atol=2e-6)
 
 
+@pytest.mark.parametrize("top_p", [0.5, 0.9, 0.99])
+def test_a_nucleus_that_reaches_into_a_long_flat_tail_is_kept_whole(top_p: float) -> None:
+    # One likely token and two thousand that are a thousand times less likely each.
+    logits = np.concatenate([[np.log(1000.0)], np.linspace(0.2, -0.2, 2000)])
+    params = SamplingParams(temperature=1.0, top_p=top_p)
+    expected = process(logits, params)
+    scores = scores_of(logits[None], params)[0]
+    assert abs(int((scores > -np.inf).sum()) - int((expected > 0).sum())) <= 1
+    np.testing.assert_allclose(np.exp(scores)[:600], expected[:600], rtol=2e-3)
+
+
 @pytest.mark.parametrize("params", FILTERS, ids=str)
 def test_a_row_alone_equals_the_row_in_a_block_bit_for_bit(params: SamplingParams) -> None:
     logits = np.round(normal((9, 300), seed=4) * 4) / 4
