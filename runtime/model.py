@@ -7,7 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mtplx.contracts.errors import InternalError, InvalidRequestError, TokenizerMissingError, UsageError
+from mtplx.contracts.errors import (
+    InternalError,
+    InvalidRequestError,
+    TokenizerMissingError,
+    UsageError,
+)
 from mtplx.contracts.inspection import Inspection
 from mtplx.runtime.decode.costs import measure_costs
 from mtplx.runtime.decode.depth import MAX_DEPTH, Costs

@@ -39,6 +39,8 @@ def run(
     config = flags.config()
     screen = Screen(quiet=quiet or as_json)
     model = open_model(context.obj, screen, config.model, mtp=flags.mtp, kv_bits=flags.kv_bits)
+    if as_json or stats:
+        model.costs()
     options = {**flags.options(config, has_head=model.has_head), "raw": raw}
     if as_json:
         screen.write_json(model.generate(text, **options).to_json())

@@ -61,8 +61,8 @@ class AdaptiveDepth:
 
     With A_d the chance that the first d drafts are all accepted, S(D) = (1 + A_1 + ... + A_D) / cost(D); depth D + 1
     pays when A_{D+1} > S(D) * (cost(D+1) - cost(D)). Acceptance by position is a decayed average of what was seen,
-    which begins with a few imagined drafts of the position before; costs are measured. When plain decoding wins, a draft is tried now and then, so that a text that becomes
-    predictable is noticed.
+    which begins with a few imagined drafts of the position before; costs are measured. When plain decoding wins, a
+    draft is tried now and then, so that a text that becomes predictable is noticed.
     """
 
     costs: Costs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import mlx.core as mx
 
@@ -56,7 +57,8 @@ def _first_token(engine: Engine, last: mx.array, position: int) -> int:
     finite = finite_rows(logits)
     scores = engine.pipeline.scores(logits, engine.history, NO_DRAFTS, first=0)
     verdict = engine.acceptance.accept(scores, [], NO_DRAFTS, position)
-    is_finite, token = mx.stack([finite.all().astype(mx.int32), verdict.next_token]).tolist()
+    told: Any = mx.stack([finite.all().astype(mx.int32), verdict.next_token]).tolist()
+    is_finite, token = told
     if not is_finite:
         raise NumericError(
             f"the model produced unusable logits at position {position} (row 0): "

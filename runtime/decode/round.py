@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import mlx.core as mx
 
@@ -73,13 +73,15 @@ class _NonFiniteError(Exception):
 def _sync(verdict: Verdict, drafts: mx.array, finite: mx.array) -> tuple[int, list[int]]:
     """The round's only wait for the device: everything the host must know, in one array."""
     head = mx.stack([finite.all().astype(mx.int32), verdict.accepted, verdict.next_token])
-    is_finite, accepted, next_token, *drafted = mx.concatenate([head, drafts]).tolist()
+    told: Any = mx.concatenate([head, drafts]).tolist()
+    is_finite, accepted, next_token, *drafted = told
     if not is_finite:
         raise _NonFiniteError
     return accepted, [*drafted[:accepted], next_token]
 
 
 def _nonfinite_message(logits: mx.array, finite: mx.array, first: int) -> str:
-    row = finite.tolist().index(False)
+    flags: Any = finite.tolist()
+    row = flags.index(False)
     counts = describe_nonfinite(logits[row])
     return f"the model produced unusable logits at position {first + row} (row {row}): {counts}"

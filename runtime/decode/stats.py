@@ -14,7 +14,8 @@ class Stats:
     """Counts and times of one generation.
 
     `drafted_by_depth[d - 1]` counts drafts at depth d, `accepted_by_depth` those accepted. Times are in seconds;
-    `decode_seconds` is the time after the first token. `costs` are v, c and o where they were measured.
+    `decode_seconds` is the time after the first token. `rounds_by_depth[d]` counts rounds that drafted d tokens.
+    `costs` are v and c where they were measured.
     """
 
     prompt_tokens: int = 0
@@ -27,6 +28,7 @@ class Stats:
     ttft_seconds: float | None = None
     drafted_by_depth: list[int] = field(default_factory=lambda: [0] * MAX_DEPTH)
     accepted_by_depth: list[int] = field(default_factory=lambda: [0] * MAX_DEPTH)
+    rounds_by_depth: list[int] = field(default_factory=lambda: [0] * (MAX_DEPTH + 1))
     costs: Costs | None = None
 
     def record_round(self, drafted: int, accepted: int, seconds: float) -> None:
@@ -34,6 +36,7 @@ class Stats:
         self.rounds += 1
         self.host_syncs += 1
         self.decode_seconds += seconds
+        self.rounds_by_depth[drafted] += 1
         for d in range(drafted):
             self.drafted_by_depth[d] += 1
             self.accepted_by_depth[d] += d < accepted
@@ -61,13 +64,25 @@ class Stats:
         read = self.prompt_tokens - self.reused_tokens
         return read / self.prefill_seconds if self.prefill_seconds > 0 else None
 
+    @property
+    def overhead(self) -> float | None:
+        """o, what a round took beyond its forwards, in plain steps; None where v or the rounds are missing."""
+        costs = self.costs
+        if costs is None or not self.rounds or any(self.rounds_by_depth[len(costs.rows) :]):
+            return None
+        forwards = sum(
+            count * (costs.rows[depth] + depth * costs.draft)
+            for depth, count in enumerate(self.rounds_by_depth)
+            if count
+        )
+        return (self.decode_seconds / costs.step_seconds - forwards) / self.rounds
+
     def to_json(self) -> dict[str, Any]:
         """The keys of the JSON output; what was not measured is null."""
         deepest = self.deepest
         costs = self.costs
         return {
             "prompt_tokens": self.prompt_tokens,
-            "reused_tokens": self.reused_tokens,
             "completion_tokens": self.completion_tokens,
             "ttft_s": self.ttft_seconds,
             "prefill_tok_s": self.prefill_tok_s,
@@ -78,7 +93,7 @@ class Stats:
             "acceptance_by_depth": self.acceptance_by_depth,
             "v": None if costs is None else list(costs.rows),
             "c": None if costs is None else costs.draft,
-            "o": None if costs is None else costs.overhead,
+            "o": self.overhead,
         }
 
 

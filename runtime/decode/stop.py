@@ -22,7 +22,10 @@ class StopStrings:
             shown, self._held = self._held[: min(hits)], ""
             return shown, True
         keep = self._longest_beginning()
-        shown, self._held = self._held[: len(self._held) - keep], self._held[len(self._held) - keep :]
+        shown, self._held = (
+            self._held[: len(self._held) - keep],
+            self._held[len(self._held) - keep :],
+        )
         return shown, False
 
     def finish(self) -> str:

@@ -50,6 +50,4 @@ class TextStream:
         return text[len(shown) :]
 
     def _decode(self, start: int, stop: int | None) -> str:
-        return self._tokenizer.decode(
-            self._tokens[start:stop], clean_up_tokenization_spaces=False
-        )
+        return self._tokenizer.decode(self._tokens[start:stop], clean_up_tokenization_spaces=False)

@@ -20,9 +20,15 @@ class MTPModule(nn.Module):
     """
 
     def __init__(
-        self, hidden_size: int, eps: float, block: nn.Module, own_embedding: bool, own_output: bool, vocab_size: int
+        self,
+        hidden_size: int,
+        eps: float,
+        block: nn.Module,
+        own_embedding: bool,
+        own_output: bool,
+        vocab_size: int,
     ) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.embedding_norm = nn.RMSNorm(hidden_size, eps=eps)
         self.hidden_norm = nn.RMSNorm(hidden_size, eps=eps)
         self.projection = nn.Linear(2 * hidden_size, hidden_size, bias=False)
@@ -77,10 +83,12 @@ class Head:
     def logits(self, output: mx.array) -> mx.array:
         """[1, T, H] to [1, T, V]."""
         if "own_output" in self.module:
-            return self.module.own_output(output)
+            logits: mx.array = self.module.own_output(output)
+            return logits
         return self._trunk.logits(output)
 
     def _embed(self, tokens: mx.array) -> mx.array:
         if "own_embedding" in self.module:
-            return self.module.own_embedding(tokens)
+            embedding: mx.array = self.module.own_embedding(tokens)
+            return embedding
         return self._trunk.embed(tokens)

@@ -27,7 +27,7 @@ class HeadLayout:
     name: str
     modules: Mapping[str, str]
     block_prefix: str
-    build_block: Callable[[type[nn.Module], Any, bool], nn.Module]
+    build_block: Callable[[Callable[..., nn.Module], Any, bool], nn.Module]
 
     def parameter(self, name: str) -> str | None:
         """The parameter path in `MTPModule` of a tensor named relative to its MTP layer; None when unknown."""

@@ -5,6 +5,7 @@ Names: vllm-project/vllm `vllm/model_executor/models/mimo_mtp.py`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import mlx.nn as nn
@@ -12,7 +13,7 @@ import mlx.nn as nn
 from mtplx.runtime.heads.layout import HeadLayout
 
 
-def _build_block(layer_class: type[nn.Module], args: Any, is_moe: bool) -> nn.Module:  # noqa: ARG001
+def _build_block(layer_class: Callable[..., nn.Module], args: Any, is_moe: bool) -> nn.Module:  # noqa: ARG001
     return layer_class(args)
 
 

@@ -6,6 +6,7 @@ Names: deepseek-ai/DeepSeek-V3 `README_WEIGHTS.md`; the output norm is `final_la
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import mlx.nn as nn
@@ -13,7 +14,7 @@ import mlx.nn as nn
 from mtplx.runtime.heads.layout import HeadLayout
 
 
-def _build_block(layer_class: type[nn.Module], args: Any, is_moe: bool) -> nn.Module:
+def _build_block(layer_class: Callable[..., nn.Module], args: Any, is_moe: bool) -> nn.Module:
     """The trunk's layer class; the head is sparse whatever `first_k_dense_replace` says of the trunk."""
     changes: dict[str, Any] = {"first_k_dense_replace": 0 if is_moe else args.num_hidden_layers + 1}
     if hasattr(args, "moe_layer_freq"):

@@ -6,6 +6,7 @@ Names: vllm-project/vllm `vllm/model_executor/models/qwen3_next_mtp.py` and `qwe
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import mlx.nn as nn
@@ -13,7 +14,7 @@ import mlx.nn as nn
 from mtplx.runtime.heads.layout import HeadLayout
 
 
-def _build_block(layer_class: type[nn.Module], args: Any, is_moe: bool) -> nn.Module:
+def _build_block(layer_class: Callable[..., nn.Module], args: Any, is_moe: bool) -> nn.Module:
     """A full-attention layer of the trunk's class, sparse or dense as the head's tensors are."""
     changes: dict[str, Any] = {}
     if not is_moe:

@@ -6,8 +6,11 @@ import re
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
+import mlx.nn as nn
+from mlx.utils import tree_flatten
 
 from mtplx.contracts.errors import CorruptModelError
 from mtplx.contracts.tensors import TensorIndex
@@ -20,9 +23,7 @@ _FUSED = re.compile(
 )
 
 
-def read_arrays(
-    index: TensorIndex, on_file: Callable[[str, float], None] | None = None
-) -> Weights:
+def read_arrays(index: TensorIndex, on_file: Callable[[str, float], None] | None = None) -> Weights:
     """Every tensor of the index as a lazy array; `on_file(file, fraction)` is called once a file.
 
     Only the tensors that the index names are taken, so a file that was ignored stays ignored.
@@ -37,6 +38,12 @@ def read_arrays(
         if on_file is not None:
             on_file(file, (number + 1) / len(files))
     return weights
+
+
+def named_parameters(module: nn.Module) -> Weights:
+    """Every parameter of a module by its path."""
+    parameters: Any = tree_flatten(module.parameters(), destination={})
+    return dict(parameters)
 
 
 def stack_experts(weights: Weights) -> Weights:
@@ -103,9 +110,7 @@ def split_kv_b(weights: Weights, *, num_heads: int, nope_dim: int, kv_rank: int)
                 bits=weight.shape[-1] * 32 // kv_rank,
             )
         per_head = weight.reshape(num_heads, -1, kv_rank)
-        out[f"{stem}embed_q.weight"] = mx.contiguous(
-            per_head[:, :nope_dim, :].swapaxes(-1, -2)
-        )
+        out[f"{stem}embed_q.weight"] = mx.contiguous(per_head[:, :nope_dim, :].swapaxes(-1, -2))
         out[f"{stem}unembed_out.weight"] = mx.contiguous(per_head[:, nope_dim:, :])
     return out
 

@@ -11,7 +11,6 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 import psutil
-from mlx.utils import tree_flatten
 
 from mtplx.contracts.errors import HeadMissingError
 from mtplx.contracts.families import Family, Wiring
@@ -20,13 +19,14 @@ from mtplx.contracts.tensors import TensorIndex
 from mtplx.kernels.backend import Backend, ensure_backend
 from mtplx.runtime.heads.head import Head
 from mtplx.runtime.heads.registry import find_layout
-from mtplx.runtime.loading.arrays import Weights, read_arrays
+from mtplx.runtime.loading.arrays import Weights, named_parameters, read_arrays
 from mtplx.runtime.loading.fp8 import block_shape, dequantize_fp8, has_fp8
 from mtplx.runtime.loading.head_weights import HeadBinding, bind_head
 from mtplx.runtime.loading.quantization import dequantize_modules, is_quantized
 from mtplx.runtime.loading.tokenizer import load_tokenizer
 from mtplx.runtime.loading.trunk_weights import build_trunk, widen
 from mtplx.runtime.model import Model
+from mtplx.runtime.trunks.few_rows import install_few_rows
 from mtplx.runtime.trunks.gated_delta import install_gated_delta
 from mtplx.runtime.trunks.plain import PlainTrunk
 from mtplx.runtime.trunks.trunk import Trunk
@@ -78,15 +78,22 @@ def load(
     )
     notes = [*inspection.warnings, *notes]
     trunk = _trunk(inspection, model)
+    if kv_bits is not None:
+        # What can't be quantised is refused now rather than at the first request.
+        trunk.make_caches(kv_bits=kv_bits)
     head = None
     if mtp and head_tensors is not None:
         head, binding = _head(inspection, head_tensors, trunk, precision, wiring)
         notes += binding.notes
-    for module in (model, *([head.module] if head else [])):
+    modules = [model, head.module] if head is not None else [model]
+    for module in modules:
         _fit(module, precision)
     report("reading weights", 0.7)
-    mx.eval(model.parameters(), head.module.parameters() if head else {})
+    mx.eval(*(named_parameters(module) for module in modules))
     install_gated_delta(model)
+    if backend.device == "cpu":
+        for module in modules:
+            install_few_rows(module)
     report("loading the tokenizer", 0.95)
     tokenizer = None
     if inspection.has_tokenizer:
@@ -228,20 +235,20 @@ def _store_norms_like_weights(module: nn.Module) -> None:
     """Norm gains that were shifted in float32 go back to the type of the weights beside them."""
     types = [
         value.dtype
-        for name, value in tree_flatten(module.parameters())
+        for name, value in named_parameters(module).items()
         if name.endswith("_proj.weight") and mx.issubdtype(value.dtype, mx.floating)
     ]
     if types:
         norms = [
             (name, value.astype(types[0]))
-            for name, value in tree_flatten(module.parameters())
+            for name, value in named_parameters(module).items()
             if name.endswith("norm.weight") and value.dtype == mx.float32
         ]
         module.load_weights(norms, strict=False)
 
 
 def _device(backend: Backend, model: nn.Module) -> dict[str, Any]:
-    dtypes = sorted({str(v.dtype).rpartition(".")[2] for _, v in tree_flatten(model.parameters())})
+    dtypes = sorted({str(v.dtype).rpartition(".")[2] for _, v in named_parameters(model).items()})
     blas = backend.blas
     return {
         "device": backend.device,

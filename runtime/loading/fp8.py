@@ -60,9 +60,7 @@ def dequantize_fp8(weights: Weights, block: tuple[int, int], dtype: mx.Dtype) ->
     return out
 
 
-def _dequantize(
-    name: str, weight: mx.array, scale: mx.array, block: tuple[int, int]
-) -> mx.array:
+def _dequantize(name: str, weight: mx.array, scale: mx.array, block: tuple[int, int]) -> mx.array:
     rows, columns = weight.shape
     expected = (-(-rows // block[0]), -(-columns // block[1]))
     if scale.shape != expected:

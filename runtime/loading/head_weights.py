@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
-from mlx.utils import tree_flatten
 
 from mtplx.contracts.errors import HeadWeightsError
 from mtplx.runtime.heads.head import MTPModule
 from mtplx.runtime.heads.layout import HeadLayout
-from mtplx.runtime.loading.arrays import Weights, split_kv_b, stack_experts, unfuse_experts
+from mtplx.runtime.loading.arrays import (
+    Weights,
+    named_parameters,
+    split_kv_b,
+    stack_experts,
+    unfuse_experts,
+)
 from mtplx.runtime.loading.norms import shift_norms, stored_as_delta
 from mtplx.runtime.loading.quantization import quantize_as_stored
 from mtplx.runtime.trunks.trunk import Trunk
@@ -131,27 +137,35 @@ def _reshape(weights: Weights, trunk: Trunk) -> Weights:
 def _drop_copies(weights: Weights, trunk: Trunk, binding: HeadBinding) -> None:
     """Leave out embedding and output copies that equal the trunk's, compared on rows from the whole vocabulary."""
     rows = mx.arange(0, trunk.vocab_size, max(1, trunk.vocab_size // _COMPARED_ROWS))
-    for own, theirs in (("own_embedding", trunk.embed(rows[None])[0]), ("own_output", trunk.output_rows(rows))):
+    for own, theirs in (
+        ("own_embedding", trunk.embed(rows[None])[0]),
+        ("own_output", trunk.output_rows(rows)),
+    ):
         name = f"{own}.weight"
         if name not in weights:
             continue
         mine = weights[name]
-        is_packed = f"{own}.scales" in weights
-        if not is_packed and mine.shape == (trunk.vocab_size, trunk.hidden_size):
-            difference = mx.abs(mine[rows].astype(mx.float32) - theirs.astype(mx.float32)).max().item()
-            scale = mx.abs(theirs.astype(mx.float32)).max().item()
-            if difference == 0 or (trunk.has_quantized_vocabulary and difference < 0.2 * scale):
-                del weights[name]
-                binding.dropped[name] = "a copy of the trunk's"
-                continue
-        binding.notes.append(f"the head brings its own {own.removeprefix('own_')}; it is used for drafts")
+        is_whole = mine.shape == (trunk.vocab_size, trunk.hidden_size)
+        allowed = 0.2 if trunk.has_quantized_vocabulary else 0.0
+        if is_whole and f"{own}.scales" not in weights and _differ(mine[rows], theirs) <= allowed:
+            del weights[name]
+            binding.dropped[name] = "a copy of the trunk's"
+        else:
+            binding.notes.append(
+                f"the head brings its own {own.removeprefix('own_')}; it is used for drafts"
+            )
 
 
-def _gains(
-    weights: Weights, trunk: Trunk, raw_norms: bool | None, binding: HeadBinding
-) -> Weights:
+def _differ(mine: mx.array, theirs: mx.array) -> float:
+    """The largest difference of two matrices, in units of the largest value of the second."""
+    mine, theirs = mine.astype(mx.float32), theirs.astype(mx.float32)
+    ratio: Any = (mx.abs(mine - theirs).max() / mx.maximum(mx.abs(theirs).max(), 1e-12)).item()
+    return float(ratio)
+
+
+def _gains(weights: Weights, trunk: Trunk, raw_norms: bool | None, binding: HeadBinding) -> Weights:
     if raw_norms is None:
-        raw_norms = stored_as_delta(weights, dict(tree_flatten(trunk.model.parameters())))
+        raw_norms = stored_as_delta(weights, named_parameters(trunk.model))
         binding.notes.append(
             "norm convention of the head told from its q/k norms: "
             + ("gain minus one" if raw_norms else "gain")
@@ -176,7 +190,7 @@ def _build_module(layout: HeadLayout, weights: Weights, trunk: Trunk) -> MTPModu
 
 
 def _load_strictly(module: nn.Module, weights: Weights) -> None:
-    expected = dict(tree_flatten(module.parameters()))
+    expected = named_parameters(module)
     missing = sorted(expected.keys() - weights.keys())
     unexpected = sorted(weights.keys() - expected.keys())
     misshaped = [

@@ -6,6 +6,8 @@ needs one added to all of its norms. A missed or doubled shift raises no error, 
 
 from __future__ import annotations
 
+from typing import Any
+
 import mlx.core as mx
 
 from mtplx.contracts.errors import HeadWeightsError
@@ -61,7 +63,7 @@ def stored_as_delta(head: Weights, trunk: Weights) -> bool:
 
 
 def _refuse_mixed(head: Weights) -> None:
-    means = {name: head[name].astype(mx.float32).mean().item() for name in norm_names(head)}
+    means = {name: _mean(head[name]) for name in norm_names(head)}
     low = {name: mean for name, mean in means.items() if mean < _LOWEST_GAIN}
     if low:
         raise HeadWeightsError(
@@ -73,10 +75,15 @@ def _refuse_mixed(head: Weights) -> None:
 
 def _qk_means(weights: Weights) -> dict[str, float]:
     return {
-        name: weights[name].astype(mx.float32).mean().item()
+        name: _mean(weights[name])
         for name in norm_names(weights)
         if name.endswith((".q_norm.weight", ".k_norm.weight"))
     }
+
+
+def _mean(gains: mx.array) -> float:
+    mean: Any = gains.astype(mx.float32).mean().item()
+    return float(mean)
 
 
 def _listing(means: dict[str, float]) -> str:

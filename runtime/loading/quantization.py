@@ -18,7 +18,9 @@ from mtplx.runtime.loading.arrays import Weights
 
 SUPPORTED_BITS = (2, 3, 4, 5, 6, 8)
 
-_NAMING = re.compile(r"^(?:model\.language_model\.|language_model\.model\.|language_model\.|model\.)")
+_NAMING = re.compile(
+    r"^(?:model\.language_model\.|language_model\.model\.|language_model\.|model\.)"
+)
 _EXPERT = re.compile(r"\.experts(?:\.\d+)?\.")
 
 

@@ -158,7 +158,9 @@ def _dropped_layers(model: nn.Module, weights: Weights) -> list[int]:
     if getattr(model, "model_type", "") not in ("deepseek_v3", "kimi_k2", "joyai_llm_flash"):
         return []
     numbers = {_layer(name) for name in weights} - {None}
-    return sorted(n for n in numbers if n is not None and str(n).startswith(str(_DEEPSEEK_HEAD_LAYER)))
+    return sorted(
+        n for n in numbers if n is not None and str(n).startswith(str(_DEEPSEEK_HEAD_LAYER))
+    )
 
 
 def _layer(name: str) -> int | None:

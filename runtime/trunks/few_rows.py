@@ -13,7 +13,7 @@ class FewRowsLinear(nn.Module):
     """The same product as the `nn.Linear` it is made from, whose parameters it shares."""
 
     def __init__(self, linear: nn.Linear) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.weight = linear.weight
         if "bias" in linear:
             self.bias = linear.bias

@@ -8,6 +8,7 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx_lm.models.base import create_attention_mask, create_ssm_mask
 
+from mtplx.kernels.few_rows import few_rows
 from mtplx.runtime.caches.composite import CacheSet, make_caches
 
 
@@ -74,7 +75,8 @@ class Trunk:
 
     def embed(self, tokens: mx.array) -> mx.array:
         """[1, T] token ids to [1, T, H]."""
-        return self._inner.embed_tokens(tokens)
+        embedding: mx.array = self._inner.embed_tokens(tokens)
+        return embedding
 
     def forward(self, tokens: mx.array, caches: CacheSet) -> Hidden:
         """One forward over T rows: `tokens` [1, T] appended to every cache."""
@@ -91,16 +93,22 @@ class Trunk:
 
     def logits(self, hidden: mx.array) -> mx.array:
         """Normed hidden [1, T, H] to logits [1, T, V]."""
+        embedding = self._inner.embed_tokens
+        logits: mx.array
         if "lm_head" in self._outer:
-            return self._outer.lm_head(hidden)
-        return self._inner.embed_tokens.as_linear(hidden)
+            logits = self._outer.lm_head(hidden)
+        elif embedding.weight.dtype == mx.float32 and mx.default_device() == mx.cpu:
+            logits = few_rows(hidden, embedding.weight)
+        else:
+            logits = embedding.as_linear(hidden)
+        return logits
 
     def output_rows(self, rows: mx.array) -> mx.array:
         """Rows [R] of the output matrix, [R, H]."""
         if "lm_head" not in self._outer:
-            return self._inner.embed_tokens(rows)
+            return self.embed(rows)
         layer = self._outer.lm_head
-        weight = layer.weight[rows]
+        weight: mx.array = layer.weight[rows]
         if "scales" not in layer:
             return weight
         biases = layer.get("biases")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+import random
 import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 _ASKS = (
     "Write a Python function named {name}. {what}",
@@ -35,6 +36,73 @@ def library_chats() -> list[list[dict[str, Any]]]:
                 ]
             )
     return chats
+
+
+class ToolChat(NamedTuple):
+    """A conversation with a tool call, and the tools that were offered."""
+
+    messages: list[dict[str, Any]]
+    tools: list[dict[str, Any]]
+
+
+def tool_chats(count: int) -> list[ToolChat]:
+    """Questions answered by one of the tools the checkpoints know, always the same ones."""
+    chooser = random.Random(7)
+    return [_tool_chat(chooser) for _ in range(count)]
+
+
+def _tool_chat(chooser: random.Random) -> ToolChat:
+    offered = chooser.sample(_TOOLS, chooser.randint(1, 3))
+    tool = chooser.choice(offered)
+    arguments = {key: chooser.choice(values) for key, values in tool.values.items()}
+    result = str(chooser.randint(-5, 99))
+    call = {"name": tool.name, "arguments": arguments}
+    messages = [
+        {"role": "user", "content": tool.question.format(**arguments)},
+        {"role": "assistant", "content": "", "tool_calls": [{"function": call}]},
+        {"role": "tool", "content": result},
+        {"role": "assistant", "content": f"The answer is {result}."},
+    ]
+    return ToolChat(messages, [t.schema() for t in offered])
+
+
+class _Tool(NamedTuple):
+    name: str
+    description: str
+    types: dict[str, str]
+    values: dict[str, list[Any]]
+    question: str
+
+    def schema(self) -> dict[str, Any]:
+        properties = {key: {"type": kind} for key, kind in self.types.items()}
+        parameters = {"type": "object", "properties": properties, "required": list(self.types)}
+        function = {"name": self.name, "description": self.description, "parameters": parameters}
+        return {"type": "function", "function": function}
+
+
+_TOOLS = (
+    _Tool(
+        "get_weather",
+        "Current weather of a city.",
+        {"city": "string"},
+        {"city": ["Paris", "Oslo", "Lima", "Cairo", "Tokyo", "Rome", "Berlin", "Lagos"]},
+        "What is the weather in {city}?",
+    ),
+    _Tool(
+        "add",
+        "Sum of two integers.",
+        {"a": "integer", "b": "integer"},
+        {"a": list(range(1, 99)), "b": list(range(1, 99))},
+        "What is {a} plus {b}?",
+    ),
+    _Tool(
+        "read_file",
+        "Read a text file.",
+        {"path": "string"},
+        {"path": ["README.md", "setup.py", "notes.txt", "src/main.py", "data/table.csv"]},
+        "Show me the file {path}.",
+    ),
+)
 
 
 def _functions(module: str) -> Iterator[tuple[str, str, str]]:

@@ -101,8 +101,13 @@ def test_a_quantised_output_head_of_a_sidecar_is_bound(tiny: TinyFactory) -> Non
 
     from tests.support.tiny_mlx import from_mlx
 
-    folder = tiny("mimo", layout="mlx", hidden=64, sidecar="mtp.safetensors",
-                  quantize={"bits": 4, "group_size": 32})
+    folder = tiny(
+        "mimo",
+        layout="mlx",
+        hidden=64,
+        sidecar="mtp.safetensors",
+        quantize={"bits": 4, "group_size": 32},
+    )
     own = mx.random.normal((64, 64), key=mx.random.key(2))
     parts = mx.quantize(own, group_size=32, bits=8)
     names = ("weight", "scales", "biases")

@@ -47,9 +47,7 @@ def test_stacking_sorts_experts_by_number() -> None:
 
 def test_scales_and_biases_are_stacked_like_weights() -> None:
     parts = ("weight", "scales", "biases")
-    names = {
-        f"mlp.experts.{e}.up_proj.{part}": mx.zeros((2,)) for e in range(2) for part in parts
-    }
+    names = {f"mlp.experts.{e}.up_proj.{part}": mx.zeros((2,)) for e in range(2) for part in parts}
     assert set(stack_experts(names)) == {f"mlp.switch_mlp.up_proj.{part}" for part in parts}
 
 

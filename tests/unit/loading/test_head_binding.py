@@ -117,13 +117,9 @@ def test_an_unknown_tensor_is_refused_by_name(tiny: TinyFactory, family: FamilyN
 
 
 @pytest.mark.parametrize("family", WITH_HEAD)
-def test_a_wrong_shape_is_told_with_the_expected_one(
-    tiny: TinyFactory, family: FamilyName
-) -> None:
+def test_a_wrong_shape_is_told_with_the_expected_one(tiny: TinyFactory, family: FamilyName) -> None:
     folder = tiny(family)
-    path, name = damage.find_tensor(
-        folder, f"^{FIRST[family]}.*post_attention_layernorm"
-    )
+    path, name = damage.find_tensor(folder, f"^{FIRST[family]}.*post_attention_layernorm")
     damage.replace_tensor(path, name, encode(np.ones(48, np.float32), "BF16"))
     with pytest.raises(HeadWeightsError, match=r"\(48,\), expected \(32,\)"):
         load(folder)
@@ -152,9 +148,7 @@ def test_the_other_spelling_of_the_output_norm_is_read(tiny: TinyFactory) -> Non
 
 
 @pytest.mark.parametrize("family", ["deepseek_v3", "mimo"])
-def test_further_mtp_layers_are_dropped_and_reported(
-    tiny: TinyFactory, family: FamilyName
-) -> None:
+def test_further_mtp_layers_are_dropped_and_reported(tiny: TinyFactory, family: FamilyName) -> None:
     two, one = tiny(family, heads=2), tiny(family)
     _, binding = bind(two)
     assert binding.dropped

@@ -25,7 +25,9 @@ WITH_HEAD: tuple[FamilyName, ...] = (
 
 
 @pytest.mark.parametrize("family", WITH_HEAD)
-@pytest.mark.parametrize("sidecar", ["mtp.safetensors", "mtp/weights.safetensors", "model-mtp.safetensors"])
+@pytest.mark.parametrize(
+    "sidecar", ["mtp.safetensors", "mtp/weights.safetensors", "model-mtp.safetensors"]
+)
 def test_a_head_in_a_file_of_its_own_is_bound(
     tiny: TinyFactory, shared_tiny: TinyFactory, family: FamilyName, sidecar: str
 ) -> None:
