@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import mlx.core as mx
+import numpy as np
 
 from mtplx.contracts.errors import HeadMissingError
 from mtplx.runtime.model import Model
@@ -27,22 +28,22 @@ def measure_agreement(
     for text in texts:
         matches = _matches(model, mx.array([list(text)]), depths)
         for depth, match in enumerate(matches):
-            agreed[depth] += int(match.sum().item())
-            rows[depth] += match.size
+            agreed[depth] += sum(match)
+            rows[depth] += len(match)
     return tuple(a / max(n, 1) for a, n in zip(agreed, rows, strict=True))
 
 
-def _matches(model: Model, ids: mx.array, depths: int) -> list[mx.array]:
-    """Bool rows of each depth."""
+def _matches(model: Model, ids: mx.array, depths: int) -> list[list[bool]]:
+    """Whether each row agrees, for each depth."""
     head = model.head
     assert head is not None
     hidden = model.trunk.forward(ids, model.trunk.make_caches())
     target = mx.argmax(model.trunk.logits(hidden.after_norm)[0], axis=-1)
     fed = head.feed(hidden)
-    matches = []
+    matches: list[list[bool]] = []
     for depth in range(1, depths + 1):
         step = head.step(fed[:, :-1], ids[:, depth:], head.make_caches())
         found = mx.argmax(head.logits(step.output)[0], axis=-1)
-        matches.append(found == target[depth:])
+        matches.append(np.array(found == target[depth:]).tolist())
         fed = step.recycled
     return matches

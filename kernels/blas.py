@@ -24,7 +24,8 @@ ENVIRONMENT_KEY = "MTPLX_BLAS"
 
 _ROW_MAJOR, _NO_TRANS, _TRANS = 101, 111, 112
 _ROWS = (1, 2, 4)
-_SHAPE = (1536, 1024)  # [out, in]: large enough to be read from memory, small enough to time in milliseconds
+# [out, in]: large enough to be read from memory, small enough to time in milliseconds.
+_SHAPE = (1536, 1024)
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,7 +105,9 @@ def _rows(systems: list[System], repeats: int) -> list[dict[str, Any]]:
             "decode_tok_s": _spread([system.repeat_speed(r) for r in range(repeats)]),
             "over_plain": _ratios(system, plain, repeats),
             "over_mlx_lm": None if stock is None else _ratios(system, stock, repeats),
-            "ttft_s": statistics.median(o.ttft_s for runs in system.outcomes.values() for o in runs),
+            "ttft_s": statistics.median(
+                o.ttft_s for runs in system.outcomes.values() for o in runs
+            ),
             "text_equals_plain": {
                 domain: all(o.tokens == plain.outcomes[domain][0].tokens for o in runs)
                 for domain, runs in system.outcomes.items()

@@ -22,7 +22,9 @@ def main(folder: str) -> None:
     """Serve jobs until standard input ends; a model that mlx-lm refuses ends the process with its message."""
     model, tokenizer = mlx_lm.load(folder)[:2]
     tokenizer.eos_token_ids = set()
-    write_line(sys.stdout, {"device": {"device": str(mx.default_device())}, "mlx_lm": mlx_lm.__version__})
+    write_line(
+        sys.stdout, {"device": {"device": str(mx.default_device())}, "mlx_lm": mlx_lm.__version__}
+    )
     for line in sys.stdin:
         write_line(sys.stdout, asdict(_run(model, tokenizer, Job(**json.loads(line)))))
 

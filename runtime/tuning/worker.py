@@ -25,7 +25,8 @@ class Worker:
     """
 
     def __init__(self, module: str, folder: Path) -> None:
-        self._errors = tempfile.TemporaryFile("w+")
+        # A file, because a pipe that nobody reads would fill and stop the process.
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115
         self._module = module
         self._process = subprocess.Popen(
             [sys.executable, "-W", "ignore", "-m", module, str(folder)],

@@ -8,7 +8,13 @@ import pytest
 
 from mtplx.runtime.loading.folder import load
 from mtplx.runtime.model import Model
-from tests.support.checkpoints import TRAINED, TrainedName, reference, require_checkpoint, trained_wiring
+from tests.support.checkpoints import (
+    TRAINED,
+    TrainedName,
+    reference,
+    require_checkpoint,
+    trained_wiring,
+)
 
 # Largest difference of a logit; all families are far below it.
 TOLERANCE = 1e-3

@@ -15,18 +15,18 @@ _ASKS = (
     "{what} Call the function {name}.",
     "I need a function `{name}`. {what}",
 )
-_MODULES = (
-    "argparse bisect calendar cgi configparser copy csv difflib fractions ftplib functools getpass "
-    "gzip heapq http.cookies imaplib inspect ipaddress json.decoder locale logging.handlers "
-    "mailbox mimetypes ntpath os pathlib pickle platform posixpath pprint random shelve shutil "
-    "statistics tarfile tempfile textwrap threading tokenize traceback uuid zipfile"
-).split()
+_MODULES = """
+    argparse bisect calendar cgi configparser copy csv difflib fractions ftplib functools getpass
+    gzip heapq http.cookies imaplib inspect ipaddress json.decoder locale logging.handlers
+    mailbox mimetypes ntpath os pathlib pickle platform posixpath pprint random shelve shutil
+    statistics tarfile tempfile textwrap threading tokenize traceback uuid zipfile
+"""
 
 
 def library_chats() -> list[list[dict[str, Any]]]:
     """A question for a function and its source as the answer, one for each documented function."""
     chats = []
-    for module in _MODULES:
+    for module in _MODULES.split():
         for name, what, source in _functions(module):
             ask = _ASKS[len(chats) % len(_ASKS)].format(name=name, what=what)
             chats.append(
