@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import mlx.core as mx
 import numpy as np
 import pytest
 
@@ -12,6 +13,7 @@ from mtplx.runtime.loading.folder import load
 from tests.support import disk as damage
 from tests.support.tensorfile import Tensor, decode, encode, read_tensors, write_tensors
 from tests.support.tiny_families import NEXTN, FamilyName
+from tests.support.tiny_mlx import from_mlx
 from tests.unit.loading.reading import bind, head_logits, parameters
 
 if TYPE_CHECKING:
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 
     from tests.conftest import TinyFactory
 
+SIDE = "mtp.safetensors"
+SIDECARS: list[tuple[FamilyName, str]] = [("mimo", "model.mtp_layers.0."), ("qwen3_5", "mtp.")]
 COPIES = {"embed_tokens": "own_embedding", "shared_head.head": "own_output"}
 
 
@@ -74,7 +78,7 @@ def test_a_quantised_trunks_vocabulary_counts_as_the_published_copy(tiny: TinyFa
         "deepseek_v3",
         layout="mlx",
         hidden=64,
-        sidecar="mtp.safetensors",
+        sidecar=SIDE,
         quantize={"bits": 8, "group_size": 32},
     )
     _, binding = bind(folder)
@@ -82,37 +86,34 @@ def test_a_quantised_trunks_vocabulary_counts_as_the_published_copy(tiny: TinyFa
 
 
 def add_output(folder: Path, tensors: dict[str, Tensor]) -> None:
-    """Put an output head of its own into a MiMo or Qwen sidecar."""
-    path = folder / "mtp.safetensors"
+    """Put an output head of its own into a sidecar."""
+    path = folder / SIDE
     write_tensors(path, {**read_tensors(path), **tensors})
 
 
-def test_an_output_head_of_a_sidecar_is_bound(tiny: TinyFactory) -> None:
-    folder = tiny("mimo", sidecar="mtp.safetensors")
+@pytest.mark.parametrize(("family", "at"), SIDECARS)
+def test_an_output_head_of_a_sidecar_is_bound(
+    tiny: TinyFactory, family: FamilyName, at: str
+) -> None:
+    folder = tiny(family, sidecar=SIDE)
     own = np.random.default_rng(5).normal(size=(64, 32)).astype(np.float32)
-    add_output(folder, {"model.mtp_layers.0.lm_head.weight": encode(own, "F32")})
+    add_output(folder, {f"{at}lm_head.weight": encode(own, "F32")})
     head = load(folder).head
     assert head is not None
     np.testing.assert_array_equal(parameters(head.module)["own_output.weight"], own)
 
 
-def test_a_quantised_output_head_of_a_sidecar_is_bound(tiny: TinyFactory) -> None:
-    import mlx.core as mx
-
-    from tests.support.tiny_mlx import from_mlx
-
+@pytest.mark.parametrize(("family", "at"), SIDECARS)
+def test_a_quantised_output_head_of_a_sidecar_is_bound(
+    tiny: TinyFactory, family: FamilyName, at: str
+) -> None:
     folder = tiny(
-        "mimo",
-        layout="mlx",
-        hidden=64,
-        sidecar="mtp.safetensors",
-        quantize={"bits": 4, "group_size": 32},
+        family, layout="mlx", hidden=64, sidecar=SIDE, quantize={"bits": 4, "group_size": 32}
     )
     own = mx.random.normal((64, 64), key=mx.random.key(2))
     parts = mx.quantize(own, group_size=32, bits=8)
-    names = ("weight", "scales", "biases")
-    at = "model.mtp_layers.0.lm_head."
-    add_output(folder, {at + n: from_mlx(p) for n, p in zip(names, parts, strict=True)})
+    names = [f"{at}lm_head.{part}" for part in ("weight", "scales", "biases")]
+    add_output(folder, {name: from_mlx(part) for name, part in zip(names, parts, strict=True)})
     head = load(folder).head
     assert head is not None
     expected = np.array(mx.dequantize(*parts, group_size=32, bits=8))
