@@ -10,6 +10,8 @@ from mlx_lm.models.base import create_attention_mask
 
 from mtplx.contracts.families import Wiring
 from mtplx.runtime.caches.composite import CacheSet
+from mtplx.runtime.trunks.few_rows import install_few_rows
+from mtplx.runtime.trunks.tails import MAX_ROWS, Tail
 from mtplx.runtime.trunks.trunk import Hidden, Trunk
 
 
@@ -57,6 +59,21 @@ class Head:
         self.module = module
         self.wiring = wiring
         self._trunk = trunk
+        self._compiled: tuple[Tail, Tail] | None = None
+
+    def prepare_for_cpu(self, *, with_few_rows: bool) -> None:
+        """Compile what surrounds attention and, `with_few_rows`, read the weights once a product.
+
+        Call it when all weights are in place.
+        """
+        if with_few_rows:
+            install_few_rows(self.module)
+        # Weights are inputs, not constants, so that a changed weight is seen.
+        state = [self.module.state]
+        self._compiled = (
+            mx.compile(self._enter, inputs=state),
+            mx.compile(self._leave, inputs=state),
+        )
 
     def make_caches(self, *, kv_bits: int | None = None, kv_group_size: int = 64) -> CacheSet:
         """An empty cache for the head's attention layer."""
@@ -68,17 +85,32 @@ class Head:
 
     def step(self, hidden: mx.array, tokens: mx.array, caches: CacheSet) -> HeadStep:
         """T rows: `hidden` [1, T, H] with the embeddings of `tokens` [1, T]."""
-        module, cache = self.module, caches[0]
+        block, cache = self.module.block, caches[0]
         embedding = self._embed(tokens)
         if self.wiring.mask_position0 and cache.offset == 0:
             embedding = mx.concatenate([mx.zeros_like(embedding[:, :1]), embedding[:, 1:]], axis=1)
+        is_compiled = self._compiled is not None and tokens.shape[1] <= MAX_ROWS
+        enter, leave = (
+            self._compiled if self._compiled and is_compiled else (self._enter, self._leave)
+        )
+        x, normed = enter(embedding, hidden)
+        mask = create_attention_mask(x, cache, return_array=self._trunk.needs_array_mask)
+        x, output = leave(x, block.self_attn(normed, mask, cache))
+        return HeadStep(output, output if self.wiring.recycle == "post" else x)
+
+    def _enter(self, embedding: mx.array, hidden: mx.array) -> tuple[mx.array, mx.array]:
+        """The projected pair, and the same normed for attention."""
+        module = self.module
         e, h = module.embedding_norm(embedding), module.hidden_norm(hidden)
         pair = [e, h] if self.wiring.concat == "embedding_hidden" else [h, e]
         x = module.projection(mx.concatenate(pair, axis=-1))
-        mask = create_attention_mask(x, cache, return_array=self._trunk.needs_array_mask)
-        x = module.block(x, mask, cache)
-        output = module.output_norm(x)
-        return HeadStep(output, output if self.wiring.recycle == "post" else x)
+        return x, module.block.input_layernorm(x)
+
+    def _leave(self, x: mx.array, mixed: mx.array) -> tuple[mx.array, mx.array]:
+        """What follows attention: the residual x, and the output."""
+        x = x + mixed
+        x = x + self.module.block.mlp(self.module.block.post_attention_layernorm(x))
+        return x, self.module.output_norm(x)
 
     def logits(self, output: mx.array) -> mx.array:
         """[1, T, H] to [1, T, V]."""

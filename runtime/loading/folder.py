@@ -26,7 +26,6 @@ from mtplx.runtime.loading.quantization import dequantize_modules, is_quantized
 from mtplx.runtime.loading.tokenizer import load_tokenizer
 from mtplx.runtime.loading.trunk_weights import build_trunk, widen
 from mtplx.runtime.model import Model
-from mtplx.runtime.trunks.few_rows import install_few_rows
 from mtplx.runtime.trunks.gated_delta import install_gated_delta
 from mtplx.runtime.trunks.plain import PlainTrunk
 from mtplx.runtime.trunks.trunk import Trunk
@@ -92,8 +91,7 @@ def load(
     mx.eval(*(named_parameters(module) for module in modules))
     install_gated_delta(model)
     if backend.device == "cpu":
-        for module in modules:
-            install_few_rows(module)
+        _prepare_for_cpu(trunk, head, backend)
     report("loading the tokenizer", 0.95)
     tokenizer = None
     if inspection.has_tokenizer:
@@ -245,6 +243,14 @@ def _store_norms_like_weights(module: nn.Module) -> None:
             if name.endswith("norm.weight") and value.dtype == mx.float32
         ]
         module.load_weights(norms, strict=False)
+
+
+def _prepare_for_cpu(trunk: Trunk, head: Head | None, backend: Backend) -> None:
+    """The forms of products were measured with MKL; another BLAS keeps the stock ones."""
+    with_few_rows = backend.blas is not None and backend.blas.name == "mkl"
+    trunk.prepare_for_cpu(with_few_rows=with_few_rows)
+    if head is not None:
+        head.prepare_for_cpu(with_few_rows=with_few_rows)
 
 
 def _device(backend: Backend, model: nn.Module) -> dict[str, Any]:

@@ -10,6 +10,8 @@ from mlx_lm.models.base import create_attention_mask, create_ssm_mask
 
 from mtplx.kernels.few_rows import few_rows
 from mtplx.runtime.caches.composite import CacheSet, make_caches
+from mtplx.runtime.trunks.few_rows import install_few_rows
+from mtplx.runtime.trunks.tails import MAX_ROWS, Tail, compile_tails
 
 
 class Hidden(NamedTuple):
@@ -37,6 +39,18 @@ class Trunk:
             hasattr(getattr(layer, "self_attn", None), "kv_lora_rank") for layer in self.layers
         )
         self._is_recurrent = [bool(getattr(layer, "is_linear", False)) for layer in self.layers]
+        self._tails: list[Tail] = []
+        self._uses_few_rows = False
+
+    def prepare_for_cpu(self, *, with_few_rows: bool) -> None:
+        """Run rounds with compiled layer tails and, `with_few_rows`, products that read the weights once.
+
+        Call it when all weights are in place.
+        """
+        if with_few_rows:
+            install_few_rows(self.model)
+            self._uses_few_rows = self._inner.embed_tokens.weight.dtype == mx.float32
+        self._tails = compile_tails(self.layers, self._inner.norm)
 
     @property
     def hidden_size(self) -> int:
@@ -87,9 +101,23 @@ class Trunk:
             attention_mask = create_attention_mask(x, first, return_array=self.needs_array_mask)
         if True in self._is_recurrent:
             recurrent_mask = create_ssm_mask(x, caches[self._is_recurrent.index(True)])
-        for layer, recurrent, cache in zip(self.layers, self._is_recurrent, caches, strict=True):
-            x = layer(x, recurrent_mask if recurrent else attention_mask, cache)
+        masks = [
+            recurrent_mask if recurrent else attention_mask for recurrent in self._is_recurrent
+        ]
+        if self._tails and x.shape[1] <= MAX_ROWS:
+            return self._forward_compiled(x, masks, caches)
+        for layer, mask, cache in zip(self.layers, masks, caches, strict=True):
+            x = layer(x, mask, cache)
         return Hidden(x, self._inner.norm(x))
+
+    def _forward_compiled(self, x: mx.array, masks: list[Any], caches: CacheSet) -> Hidden:
+        normed = self.layers[0].input_layernorm(x)
+        for layer, recurrent, mask, cache, tail in zip(
+            self.layers, self._is_recurrent, masks, caches, self._tails, strict=True
+        ):
+            mixer = layer.linear_attn if recurrent else layer.self_attn
+            x, normed = tail(x, mixer(normed, mask, cache))
+        return Hidden(x, normed)
 
     def logits(self, hidden: mx.array) -> mx.array:
         """Normed hidden [1, T, H] to logits [1, T, V]."""
@@ -97,7 +125,7 @@ class Trunk:
         logits: mx.array
         if "lm_head" in self._outer:
             logits = self._outer.lm_head(hidden)
-        elif embedding.weight.dtype == mx.float32 and mx.default_device() == mx.cpu:
+        elif self._uses_few_rows:
             logits = few_rows(hidden, embedding.weight)
         else:
             logits = embedding.as_linear(hidden)
