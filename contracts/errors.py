@@ -89,7 +89,9 @@ class MTPLXError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        return f"{self.message} {self.hint}" if self.hint else self.message
+        if not self.hint:
+            return self.message
+        return f"{self.message.removesuffix('.')}. {self.hint}"
 
     def to_json(self) -> dict[str, object]:
         """`code`, `title`, `message`, `hint`, `exit_code`; subclasses may add keys of their own."""

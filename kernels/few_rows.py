@@ -35,9 +35,7 @@ def few_rows(x: mx.array, weight: mx.array) -> mx.array:
     if form == "right":
         return x @ weight.T
     rows = x.reshape(num_rows, width)
-    if form == "twice":
-        y = (weight @ mx.concatenate([rows, rows]).T)[:, :1]
-    else:
-        y = weight @ rows.T
+    doubled = mx.concatenate([rows, rows]) if form == "twice" else rows
+    y = (weight @ doubled.T)[:, :num_rows]
     # Rows must lie one after the other: as columns they make the next product take a path three times slower.
     return mx.contiguous(y.T).reshape(*lead, weight.shape[0])

@@ -86,6 +86,14 @@ def generation_rows(result: Mapping[str, Any]) -> list[Row]:
     return [*rows, Row("costs", costs)]
 
 
+def device_row(device: Mapping[str, Any]) -> Row:
+    """Where it was computed, in what types, and with which BLAS on the CPU."""
+    where = device["device"]
+    if device["device"] == "cpu":
+        where += f" ({device['blas'] or 'reference BLAS'})"
+    return Row("device", f"{where}, {device['back_end']} back end, {'/'.join(device['dtypes'])}")
+
+
 def depth_rows(stats: Mapping[str, Any]) -> list[Row]:
     """How many drafts of each depth were accepted, one row a depth."""
     columns = zip(

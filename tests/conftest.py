@@ -10,6 +10,11 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["TRANSFORMERS_VERBOSITY"] = "error"
 os.environ.pop("FORCE_COLOR", None)
 
+from mtplx.kernels.backend import ensure_backend
+
+# A BLAS can only be bound before mlx is imported, and test modules import mlx before mtplx.
+ensure_backend()
+
 import pytest
 from hypothesis import HealthCheck, settings
 

@@ -9,7 +9,7 @@ from mtplx.answer import show_answer
 from mtplx.commands.flags import GenerationFlags, with_generation_flags
 from mtplx.commands.prompt import read_prompt
 from mtplx.opening import open_model
-from mtplx.render import generation_rows
+from mtplx.render import device_row, generation_rows
 from mtplx.screen import Screen
 
 if TYPE_CHECKING:
@@ -57,4 +57,5 @@ def _show_report(generation: "Generation", model: "Model", screen: Screen, *, st
         if warning not in model.warnings:
             screen.warn(warning)
     if stats:
-        screen.table("Generation", generation_rows(generation.to_json()))
+        rows = [*generation_rows(generation.to_json()), device_row(model.device)]
+        screen.table("Generation", rows)

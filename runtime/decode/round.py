@@ -32,7 +32,8 @@ def run_round(
     the caches must not hold what was not emitted.
 
     Raises:
-        NumericError: a row of the trunk's logits is not finite; the state is left as it was.
+        NumericError: a row of the trunk's logits that decides a token is not finite. No token is committed, and the
+            trunk's caches are as before.
     """
     first = len(state.tokens)
     drafts = draft(engine, state, depth)
@@ -72,10 +73,12 @@ class _NonFiniteError(Exception):
 
 def _sync(verdict: Verdict, drafts: mx.array, finite: mx.array) -> tuple[int, list[int]]:
     """The round's only wait for the device: everything the host must know, in one array."""
-    head = mx.stack([finite.all().astype(mx.int32), verdict.accepted, verdict.next_token])
+    # Rows behind the first rejected draft decide nothing, so only those up to it must be sound.
+    num_sound = mx.cumprod(finite.astype(mx.int32)).sum()
+    head = mx.stack([num_sound, verdict.accepted, verdict.next_token])
     told: Any = mx.concatenate([head, drafts]).tolist()
-    is_finite, accepted, next_token, *drafted = told
-    if not is_finite:
+    sound, accepted, next_token, *drafted = told
+    if sound <= accepted:
         raise _NonFiniteError
     return accepted, [*drafted[:accepted], next_token]
 

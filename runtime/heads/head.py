@@ -75,9 +75,9 @@ class Head:
             mx.compile(self._leave, inputs=state),
         )
 
-    def make_caches(self, *, kv_bits: int | None = None, kv_group_size: int = 64) -> CacheSet:
+    def make_caches(self, *, kv_bits: int | None = None) -> CacheSet:
         """An empty cache for the head's attention layer."""
-        return self._trunk.make_attention_cache(kv_bits=kv_bits, kv_group_size=kv_group_size)
+        return self._trunk.make_attention_cache(kv_bits=kv_bits)
 
     def feed(self, hidden: Hidden) -> mx.array:
         """The trunk hidden that the head was trained on, [1, T, H]."""

@@ -8,10 +8,14 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx_lm.models.base import create_attention_mask, create_ssm_mask
 
+from mtplx.contracts.errors import UnsupportedModelError
 from mtplx.kernels.few_rows import few_rows
 from mtplx.runtime.caches.composite import CacheSet, make_caches
 from mtplx.runtime.trunks.few_rows import install_few_rows
 from mtplx.runtime.trunks.tails import MAX_ROWS, Tail, compile_tails
+
+# In order of preference; mlx-lm's own default comes first.
+_KV_GROUP_SIZES = (64, 128, 32)
 
 
 class Hidden(NamedTuple):
@@ -78,14 +82,32 @@ class Trunk:
         output = self._outer.lm_head if "lm_head" in self._outer else self._inner.embed_tokens
         return "scales" in output or "scales" in self._inner.embed_tokens
 
-    def make_caches(self, *, kv_bits: int | None = None, kv_group_size: int = 64) -> CacheSet:
-        """Empty caches, one a layer."""
-        return make_caches(self.model, kv_bits=kv_bits, kv_group_size=kv_group_size)
+    def make_caches(self, *, kv_bits: int | None = None) -> CacheSet:
+        """Empty caches, one a layer; `kv_bits` quantises those of plain attention.
 
-    def make_attention_cache(self, *, kv_bits: int | None, kv_group_size: int) -> CacheSet:
+        Raises:
+            UnsupportedModelError: `kv_bits` was given and the model can't work with a quantised cache.
+        """
+        if kv_bits is None:
+            return make_caches(self.model)
+        return make_caches(self.model, kv_bits=kv_bits, kv_group_size=self._kv_group_size())
+
+    def make_attention_cache(self, *, kv_bits: int | None) -> CacheSet:
         """An empty cache for one more attention layer of the trunk's kind."""
-        caches = self.make_caches(kv_bits=kv_bits, kv_group_size=kv_group_size)
+        caches = self.make_caches(kv_bits=kv_bits)
         return CacheSet([caches[self._is_recurrent.index(False)]])
+
+    def _kv_group_size(self) -> int:
+        head_dim = getattr(self.args, "head_dim", None)
+        head_dim = head_dim or self.hidden_size // self.args.num_attention_heads
+        for size in _KV_GROUP_SIZES:
+            if head_dim % size == 0:
+                return size
+        raise UnsupportedModelError(
+            f"kv_bits was given, but the heads are {head_dim} wide and a group of a quantised cache holds "
+            f"{', '.join(map(str, _KV_GROUP_SIZES))} values",
+            hint="Run it without kv_bits.",
+        )
 
     def embed(self, tokens: mx.array) -> mx.array:
         """[1, T] token ids to [1, T, H]."""

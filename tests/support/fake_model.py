@@ -95,6 +95,13 @@ class FakeModel:
         arguments["on_progress"]("loading", 1.0)
         return self
 
+    @property
+    def device(self) -> dict[str, Any]:
+        return {"device": "cpu", "back_end": "cpu", "blas": "mkl", "dtypes": ["float32"]}
+
+    def costs(self) -> None:
+        """Nothing to measure; what a report shows comes with the generation."""
+
     def stream(self, prompt: str, **options: Any) -> Iterator[FakeEvent]:
         on_prefill = options.pop("on_prefill", lambda _done, _total: None)
         self.calls.append((prompt, options))
