@@ -90,24 +90,23 @@ class Trunk:
         """
         if kv_bits is None:
             return make_caches(self.model)
-        return make_caches(self.model, kv_bits=kv_bits, kv_group_size=self._kv_group_size())
+        width = getattr(self.args, "head_dim", None)
+        width = width or self.hidden_size // self.args.num_attention_heads
+        fitting = [size for size in _KV_GROUP_SIZES if width % size == 0]
+        size = fitting[0] if fitting else _KV_GROUP_SIZES[0]
+        caches = make_caches(self.model, kv_bits=kv_bits, kv_group_size=size)
+        if not fitting:
+            raise UnsupportedModelError(
+                f"kv_bits was given, but the heads are {width} wide and a group of a quantised cache holds "
+                f"{', '.join(map(str, _KV_GROUP_SIZES))} values",
+                hint="Run it without kv_bits.",
+            )
+        return caches
 
     def make_attention_cache(self, *, kv_bits: int | None) -> CacheSet:
         """An empty cache for one more attention layer of the trunk's kind."""
         caches = self.make_caches(kv_bits=kv_bits)
         return CacheSet([caches[self._is_recurrent.index(False)]])
-
-    def _kv_group_size(self) -> int:
-        head_dim = getattr(self.args, "head_dim", None)
-        head_dim = head_dim or self.hidden_size // self.args.num_attention_heads
-        for size in _KV_GROUP_SIZES:
-            if head_dim % size == 0:
-                return size
-        raise UnsupportedModelError(
-            f"kv_bits was given, but the heads are {head_dim} wide and a group of a quantised cache holds "
-            f"{', '.join(map(str, _KV_GROUP_SIZES))} values",
-            hint="Run it without kv_bits.",
-        )
 
     def embed(self, tokens: mx.array) -> mx.array:
         """[1, T] token ids to [1, T, H]."""

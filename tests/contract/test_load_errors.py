@@ -210,3 +210,5 @@ def test_a_cache_that_cannot_be_quantised_is_refused_at_load(shared_tiny: TinyFa
     assert caught.value.exit_code == 5
     with pytest.raises(InvalidRequestError, match="kv_bits is 7"):
         load(shared_tiny("mimo"), kv_bits=7)
+    with pytest.raises(UnsupportedModelError, match="16 wide"):
+        load(shared_tiny("mimo"), kv_bits=8)
