@@ -2,6 +2,9 @@
 PYTHON ?= python3.11
 EXTRA ?= $(if $(filter Darwin,$(shell uname -s)),,cpu)
 
+# What `make bench` measures: a trained checkpoint beside the checkout if there is one, else the demo model.
+MODEL ?= $(wildcard ../shared/checkpoints/qwen3_5)
+
 comma := ,
 BIN := .venv/bin
 STAMP := .venv/installed
@@ -26,7 +29,7 @@ check: $(STAMP) linked
 	PYTHONPATH=$(dir $(LINKED)) $(BIN)/lint-imports
 
 bench: $(STAMP)
-	$(BIN)/python -m mtplx bench speed --compare mlx-lm --json
+	$(BIN)/python -m mtplx bench speed $(if $(MODEL),--model $(MODEL)) --compare mlx-lm --json
 
 $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv

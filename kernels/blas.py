@@ -20,6 +20,8 @@ from pathlib import Path
 
 import numpy as np
 
+from mtplx.contracts.errors import BackendError
+
 ENVIRONMENT_KEY = "MTPLX_BLAS"
 
 _ROW_MAJOR, _NO_TRANS, _TRANS = 101, 111, 112
@@ -42,31 +44,34 @@ def find_blas() -> list[Blas]:
     found: dict[str, Blas] = {}
     for path in _candidate_paths():
         real = str(Path(path).resolve()) if os.sep in path else path
-        name = "mkl" if "mkl" in Path(path).name else "openblas"
-        found.setdefault(real, Blas(name, path))
+        found.setdefault(real, _named(path))
     return list(found.values())
 
 
 def load_blas() -> Blas | None:
     """Load the best BLAS so that mlx binds to it; None when there is none (or `MTPLX_BLAS=none`).
 
-    `MTPLX_BLAS` may name a library file instead. Must run before `mlx.core` is imported. A library that cannot be
-    loaded is skipped.
+    `MTPLX_BLAS` may name a library file instead. Must run before `mlx.core` is imported. Of the libraries found, one
+    that can't be loaded or multiplies wrongly is passed over.
+
+    Raises:
+        BackendError: the library that `MTPLX_BLAS` names can't be used.
     """
     override = os.environ.get(ENVIRONMENT_KEY, "")
     if override.lower() == "none":
         return None
     candidates = [_named(override)] if override else find_blas()
-    if len(candidates) > 1:
-        measured = [c for c in map(_measure, candidates) if c is not None]
-        candidates = sorted(measured, key=lambda c: c.seconds or 0.0)
-    for candidate in candidates:
-        try:
-            ctypes.CDLL(candidate.path, mode=ctypes.RTLD_GLOBAL)
-        except OSError:
-            continue
-        return candidate
-    return None
+    measured = [found for found in map(_measure, candidates) if found is not None]
+    if override and not measured:
+        raise BackendError(
+            f"{ENVIRONMENT_KEY} names {override!r}, which is no library with a working cblas_sgemm",
+            hint=f"name a file such as libopenblas.so.0, or {ENVIRONMENT_KEY}=none",
+        )
+    if not measured:
+        return None
+    best = min(measured, key=lambda found: found.seconds or 0.0)
+    ctypes.CDLL(best.path, mode=ctypes.RTLD_GLOBAL)
+    return best
 
 
 def _named(path: str) -> Blas:

@@ -45,11 +45,11 @@ def prefill(
             if end < total:
                 read_rows(engine.head, state)
                 mx.eval(*state.head_caches.arrays())
-        last = hidden.after_norm[:, -1:]
-        mx.eval(last, *state.trunk_caches.arrays())
+        # Only what later chunks need: the last row is evaluated with the first token.
+        mx.eval(*state.trunk_caches.arrays())
         if on_progress is not None:
             on_progress(end - start, total - start)
-    return _first_token(engine, last, total)
+    return _first_token(engine, hidden.after_norm[:, -1:], total)
 
 
 def _first_token(engine: Engine, last: mx.array, position: int) -> int:

@@ -165,7 +165,7 @@ class CapturingGatedDelta(nn.Module):
 def install_gated_delta(model: nn.Module) -> int:
     """Replace every gated-delta layer of this instance; returns how many there were."""
     num_installed = 0
-    for layer in model.layers:
+    for layer in getattr(model, "layers", ()):
         stock = getattr(layer, "linear_attn", None)
         if isinstance(stock, qwen3_next.Qwen3NextGatedDeltaNet | qwen3_5.GatedDeltaNet):
             layer.linear_attn = CapturingGatedDelta(stock)
