@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import shutil
 import sys
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -52,6 +53,8 @@ def ensure_backend() -> Backend:
             blas = load_blas()
             if blas is None:
                 notes.append("no MKL or OpenBLAS found: the slow reference BLAS is in use")
+        if shutil.which("g++") is None:
+            notes.append("no g++ found: MLX runs its fused CPU functions unfused, which is slower")
     try:
         mx = importlib.import_module("mlx.core")
     except ImportError as error:
