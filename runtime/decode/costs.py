@@ -19,7 +19,8 @@ _REPEATS = 6
 def measure_costs(trunk: Trunk, head: Head | None, max_rows: int) -> Costs:
     """Times of forwards over 1 to `max_rows` rows and of one draft step, after a short context.
 
-    The shortest of several interleaved runs counts: what else the machine does can only lengthen them. Runs on caches of its own; nothing of a sequence is touched.
+    The shortest of several interleaved runs counts: what else the machine does can only lengthen them. Runs on caches
+    of its own; nothing of a sequence is touched.
     """
     caches = trunk.make_caches()
     hidden = _append(trunk, caches, _CONTEXT)
