@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import os
 import shutil
 import sys
 from dataclasses import asdict, dataclass
@@ -12,6 +13,8 @@ from typing import Any
 
 from mtplx.contracts.errors import BackendError
 from mtplx.kernels.blas import Blas, load_blas
+
+TF32_KEY = "MLX_ENABLE_TF32"
 
 _DISTRIBUTIONS = {
     "mlx-metal": "metal",
@@ -55,6 +58,10 @@ def ensure_backend() -> Backend:
                 notes.append("no MKL or OpenBLAS found: the slow reference BLAS is in use")
         if shutil.which("g++") is None:
             notes.append("no g++ found: MLX runs its fused CPU functions unfused, which is slower")
+    if "cuda" in kinds:
+        # MLX rounds float32 products to 10 bits on CUDA unless told otherwise, the recurrent states of hybrid models
+        # among them. Products of 16-bit weights are not concerned.
+        os.environ.setdefault(TF32_KEY, "0")
     try:
         mx = importlib.import_module("mlx.core")
     except ImportError as error:
