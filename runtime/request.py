@@ -124,7 +124,7 @@ def sampling_params(model: Model, options: GenerationOptions) -> SamplingParams:
         top_p=choose("top_p", options.top_p, 1.0),
         top_k=int(choose("top_k", options.top_k, 0)),
         min_p=choose("min_p", options.min_p, 0.0),
-        repetition_penalty=options.repetition_penalty,
+        repetition_penalty=choose("repetition_penalty", options.repetition_penalty, 1.0),
         presence_penalty=options.presence_penalty,
         frequency_penalty=options.frequency_penalty,
         logit_bias=tuple((options.logit_bias or {}).items()),

@@ -72,7 +72,8 @@ class GenerationFlags:
         typer.Option(help="Share of the likeliest token's probability.", rich_help_panel=_SAMPLING),
     ] = None
     repetition_penalty: Annotated[
-        float | None, typer.Option(help="1 is off.", rich_help_panel=_SAMPLING)
+        float | None,
+        typer.Option(help="1 is off; the model's own default.", rich_help_panel=_SAMPLING),
     ] = None
     presence_penalty: Annotated[
         float | None, typer.Option(help="0 is off.", rich_help_panel=_SAMPLING)

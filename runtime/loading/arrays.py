@@ -28,15 +28,15 @@ def read_arrays(index: TensorIndex, on_file: Callable[[str, float], None] | None
 
     Only the tensors that the index names are taken, so a file that was ignored stays ignored.
     """
+    names: dict[str, list[str]] = defaultdict(list)
+    for name, tensor in index.tensors.items():
+        names[tensor.file].append(name)
     weights: Weights = {}
-    files = sorted({tensor.file for tensor in index.tensors.values()})
-    for number, file in enumerate(files):
+    for number, file in enumerate(sorted(names), start=1):
         loaded = _load(index.folder / file)
-        for name, tensor in index.tensors.items():
-            if tensor.file == file:
-                weights[name] = loaded[name]
+        weights.update((name, loaded[name]) for name in names[file])
         if on_file is not None:
-            on_file(file, (number + 1) / len(files))
+            on_file(file, number / len(names))
     return weights
 
 

@@ -34,7 +34,7 @@ Progress = Callable[[str, float], None]
 
 # Float32 weights may take this share of the memory that is free.
 _MEMORY_SHARE = 0.8
-_SAMPLER_KEYS = ("temperature", "top_p", "top_k", "min_p")
+_SAMPLER_KEYS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mtplx.contracts.errors import ChatTemplateMissingError, TokenizerMissingError
+from mtplx.runtime.decode.options import GenerationOptions
 from mtplx.runtime.loading.folder import load, read_sampler_defaults
+from mtplx.runtime.request import sampling_params
 from tests.support import disk as damage
 from tests.support.tiny_tokenizer import CHAT_TEMPLATE
 
@@ -89,6 +91,13 @@ def test_end_tokens_of_all_sources_end_an_answer(tiny: TinyFactory) -> None:
 def test_sampling_defaults_come_from_the_folder(tiny: TinyFactory) -> None:
     folder: Path = tiny("mimo")
     assert read_sampler_defaults(folder) == {"temperature": 0.6, "top_p": 0.95, "top_k": 20}
+    damage.edit_json(folder / "generation_config.json", {"repetition_penalty": 1.2})
+    model = load(folder)
+    assert sampling_params(model, GenerationOptions()).repetition_penalty == 1.2
+    chosen = GenerationOptions(repetition_penalty=1.0, temperature=0.0)
+    assert sampling_params(model, chosen).repetition_penalty == 1.0
+    assert sampling_params(model, chosen).temperature == 0.0
+    assert sampling_params(model, chosen).top_k == 20
     damage.edit_json(folder / "generation_config.json", {"do_sample": False})
     assert read_sampler_defaults(folder) == {}
     (folder / "generation_config.json").unlink()
