@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -59,7 +60,11 @@ class ChatSession:
         messages = [*self.messages, {"role": "user", "content": text}]
         ids = self._model.encode_prompt(messages)
         request = prepare(self._model, ids, parsed)
-        state = self._resume(ids, self._model.new_state(parsed))
+        fresh = self._model.new_state(parsed)
+        state = self._resume(ids, fresh)
+        if state is fresh and self._turns:
+            note = f"the cache does not continue this conversation: all {len(ids)} tokens are read again"
+            request = dataclasses.replace(request, warnings=(*request.warnings, note))
         self._interrupted.clear()
         events = request.events(state, self._interrupted.is_set)
         self._running = self._turn(messages, events, state)

@@ -117,6 +117,7 @@ def test_every_token_of_the_history_is_reused(models: Callable[..., Model]) -> N
     # The last token of an answer was never read.
     held = len(first.prompt_token_ids) + len(first.token_ids) - 1
     assert second.stats.reused_tokens == held
+    assert not any("read again" in warning for warning in second.warnings)
 
 
 @pytest.mark.parametrize("family", ["qwen3_5", "mimo"])
@@ -177,6 +178,10 @@ def test_a_changed_question_is_read_again_from_the_beginning(models: Callable[..
     session.messages[1]["content"] = "something else"
     second = answer(session, SAYS[1])
     assert second.stats.reused_tokens == 0
+    told = [warning for warning in second.warnings if "read again" in warning]
+    assert told == [
+        f"the cache does not continue this conversation: all {len(second.prompt_token_ids)} tokens are read again"
+    ]
     assert_warm_is_cold(model, second, OPTIONS)
 
 
