@@ -41,15 +41,19 @@ def chat(
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     if is_terminal:
         screen.note(f"talking with {model.name}; /help lists the commands")
-    Conversation(session, screen, is_terminal=is_terminal).run()
+    told = set(model.warnings)
+    Conversation(session, screen, told=told, is_terminal=is_terminal).run()
 
 
 class Conversation:
     """Reads messages, answers them, and carries out commands until the user leaves."""
 
-    def __init__(self, session: "ChatSession", screen: Screen, *, is_terminal: bool) -> None:
+    def __init__(
+        self, session: "ChatSession", screen: Screen, *, told: set[str], is_terminal: bool
+    ) -> None:
         self._session = session
         self._screen = screen
+        self._told = told
         self._is_terminal = is_terminal
         self._last: Generation | None = None
 
@@ -108,8 +112,16 @@ class Conversation:
                 self._last = show_answer(events, self._screen, progress)
             except KeyboardInterrupt:
                 self._screen.write("\n")
+        self._tell_warnings()
         if stop.made:
             self._screen.note("stopped; the conversation goes on")
+
+    def _tell_warnings(self) -> None:
+        """Warnings of the last answer that the user has not seen in this conversation."""
+        for warning in self._last.warnings if self._last is not None else ():
+            if warning not in self._told:
+                self._told.add(warning)
+                self._screen.warn(warning)
 
     def _obey(self, command: str) -> None:
         if command == "/reset":

@@ -41,6 +41,16 @@ def test_each_piped_line_is_a_message(
     )
 
 
+def test_a_warning_of_an_answer_is_told_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = FakeModel(warnings=("slow",), answer_warnings=("max_tokens cut",))
+    assert chat(monkeypatch, model, "one\ntwo\n") == 0
+    err = capsys.readouterr().err
+    assert err.count("warning: max_tokens cut") == 1
+    assert err.count("warning: slow") == 1
+
+
 def test_reset_forgets_the_conversation(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

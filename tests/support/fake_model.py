@@ -82,6 +82,7 @@ class FakeModel:
     pieces: tuple[str | BaseException, ...] = ("echo ", "{}")
     has_head: bool = True
     warnings: tuple[str, ...] = ()
+    answer_warnings: tuple[str, ...] = ()
     name: str = "fake"
     load_arguments: dict[str, Any] = field(default_factory=dict)
     calls: list[tuple[Any, dict[str, Any]]] = field(default_factory=list)
@@ -112,7 +113,8 @@ class FakeModel:
                 raise piece
             text += piece.format(prompt)
             yield FakeEvent(piece.format(prompt))
-        yield FakeEvent("", FakeGeneration(text, warnings=self.warnings))
+        warnings = (*self.warnings, *self.answer_warnings)
+        yield FakeEvent("", FakeGeneration(text, warnings=warnings))
 
     def generate(self, prompt: str, **options: Any) -> FakeGeneration:
         events = list(self.stream(prompt, **options))
