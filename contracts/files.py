@@ -51,11 +51,6 @@ def write_json(path: Path, value: Any, *, mode: int = 0o644) -> None:
     write_text(path, text + "\n", mode=mode)
 
 
-def sha256_bytes(data: bytes) -> str:
-    """Hexadecimal sha256 of `data`."""
-    return hashlib.sha256(data).hexdigest()
-
-
 def sha256_file(path: Path, *, on_bytes: Callable[[int], None] | None = None) -> str:
     """Hexadecimal sha256 of the file's content, read in chunks.
 

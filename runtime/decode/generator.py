@@ -36,7 +36,6 @@ def decode(
     token = prefill(engine, state, prompt, chunk=chunk, on_progress=on_prefill)
     stats.prefill_seconds = clock.lap()
     stats.ttft_seconds = clock.total()
-    stats.host_syncs += 1
     answer.keep([token])
     state.tokens.append(token)
     if engine.history is not None:

@@ -22,7 +22,6 @@ class Stats:
     reused_tokens: int = 0
     completion_tokens: int = 0
     rounds: int = 0
-    host_syncs: int = 0
     prefill_seconds: float = 0.0
     decode_seconds: float = 0.0
     ttft_seconds: float | None = None
@@ -34,7 +33,6 @@ class Stats:
     def record_round(self, drafted: int, accepted: int, seconds: float) -> None:
         """Count one round."""
         self.rounds += 1
-        self.host_syncs += 1
         self.decode_seconds += seconds
         self.rounds_by_depth[drafted] += 1
         for d in range(drafted):
