@@ -12,7 +12,7 @@ import mlx.core as mx
 import mlx.nn as nn
 import psutil
 
-from mtplx.contracts.errors import HeadMissingError
+from mtplx.contracts.errors import HeadMissingError, UnsupportedModelError
 from mtplx.contracts.families import Family, Wiring
 from mtplx.contracts.inspection import Inspection, inspect_folder
 from mtplx.contracts.tensors import TensorIndex
@@ -92,6 +92,8 @@ def load(
     install_gated_delta(model)
     if backend.device == "cpu":
         _prepare_for_cpu(trunk, head, backend)
+    if kv_bits is not None:
+        _try_quantized_cache(trunk, kv_bits, backend)
     report("loading the tokenizer", 0.95)
     tokenizer = None
     if inspection.has_tokenizer:
@@ -251,6 +253,21 @@ def _prepare_for_cpu(trunk: Trunk, head: Head | None, backend: Backend) -> None:
     trunk.prepare_for_cpu(with_few_rows=with_few_rows)
     if head is not None:
         head.prepare_for_cpu(with_few_rows=with_few_rows)
+
+
+def _try_quantized_cache(trunk: Trunk, kv_bits: int, backend: Backend) -> None:
+    """Run a few rows: MLX has quantised products for some shapes only, which differ from back end to back end."""
+    caches = trunk.make_caches(kv_bits=kv_bits)
+    try:
+        for rows in (3, 1):
+            hidden = trunk.forward(mx.zeros((1, rows), mx.int32), caches)
+            mx.eval(hidden.after_norm)
+    except RuntimeError as error:
+        raise UnsupportedModelError(
+            f"kv_bits is {kv_bits}, and MLX cannot compute with such a cache of this model on the {backend.kind} "
+            f"back end: {error}",
+            hint="Run it without kv_bits.",
+        ) from error
 
 
 def _device(backend: Backend, model: nn.Module) -> dict[str, Any]:

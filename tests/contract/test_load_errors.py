@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from mlx_lm.models import base as mlx_base
 
 from mtplx.contracts.errors import (
     CorruptModelError,
@@ -212,3 +213,17 @@ def test_a_cache_that_cannot_be_quantised_is_refused_at_load(shared_tiny: TinyFa
         load(shared_tiny("mimo"), kv_bits=7)
     with pytest.raises(UnsupportedModelError, match="16 wide"):
         load(shared_tiny("mimo"), kv_bits=8)
+
+
+def test_a_quantised_cache_that_the_back_end_lacks_is_refused_at_load(
+    shared_tiny: TinyFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_kernel(*_: object, **__: object) -> None:
+        raise RuntimeError("[quantized_matmul] No implementation for problem shape")
+
+    monkeypatch.setattr(mlx_base, "quantized_scaled_dot_product_attention", no_kernel)
+    folder = shared_tiny("mimo", hidden=128)
+    with pytest.raises(UnsupportedModelError, match="No implementation") as caught:
+        load(folder, kv_bits=8)
+    assert "without kv_bits" in caught.value.hint
+    assert load(folder).kv_bits is None
