@@ -11,7 +11,7 @@ from mlx_lm.models.base import create_attention_mask
 from mtplx.contracts.families import Wiring
 from mtplx.runtime.caches.composite import CacheSet
 from mtplx.runtime.trunks.few_rows import install_few_rows
-from mtplx.runtime.trunks.tails import MAX_ROWS, Tail
+from mtplx.runtime.trunks.tails import MAX_ROWS, Tail, tail_of
 from mtplx.runtime.trunks.trunk import Hidden, Trunk
 
 
@@ -59,6 +59,7 @@ class Head:
         self.module = module
         self.wiring = wiring
         self._trunk = trunk
+        self._leave = tail_of(module.block, module.output_norm)
         self._compiled: tuple[Tail, Tail] | None = None
 
     def prepare_for_cpu(self, *, with_few_rows: bool) -> None:
@@ -89,10 +90,10 @@ class Head:
         embedding = self._embed(tokens)
         if self.wiring.mask_position0 and cache.offset == 0:
             embedding = mx.concatenate([mx.zeros_like(embedding[:, :1]), embedding[:, 1:]], axis=1)
-        is_compiled = self._compiled is not None and tokens.shape[1] <= MAX_ROWS
-        enter, leave = (
-            self._compiled if self._compiled and is_compiled else (self._enter, self._leave)
-        )
+        parts: tuple[Tail, Tail] = (self._enter, self._leave)
+        if self._compiled is not None and tokens.shape[1] <= MAX_ROWS:
+            parts = self._compiled
+        enter, leave = parts
         x, normed = enter(embedding, hidden)
         mask = create_attention_mask(x, cache, return_array=self._trunk.needs_array_mask)
         x, output = leave(x, block.self_attn(normed, mask, cache))
@@ -105,12 +106,6 @@ class Head:
         pair = [e, h] if self.wiring.concat == "embedding_hidden" else [h, e]
         x = module.projection(mx.concatenate(pair, axis=-1))
         return x, module.block.input_layernorm(x)
-
-    def _leave(self, x: mx.array, mixed: mx.array) -> tuple[mx.array, mx.array]:
-        """What follows attention: the residual x, and the output."""
-        x = x + mixed
-        x = x + self.module.block.mlp(self.module.block.post_attention_layernorm(x))
-        return x, self.module.output_norm(x)
 
     def logits(self, output: mx.array) -> mx.array:
         """[1, T, H] to [1, T, V]."""

@@ -23,13 +23,19 @@ def compile_tails(layers: Sequence[nn.Module], final_norm: nn.Module) -> list[Ta
     return [_compile(layer, norm) for layer, norm in zip(layers, norms, strict=True)]
 
 
-def _compile(layer: nn.Module, next_norm: nn.Module) -> Tail:
+def tail_of(layer: nn.Module, next_norm: nn.Module) -> Tail:
+    """The tail of one layer, not compiled; `next_norm` norms what comes next."""
+
     def tail(x: mx.array, mixed: mx.array) -> tuple[mx.array, mx.array]:
         x = x + mixed
         x = x + layer.mlp(layer.post_attention_layernorm(x))
         return x, next_norm(x)
 
+    return tail
+
+
+def _compile(layer: nn.Module, next_norm: nn.Module) -> Tail:
     # Weights are inputs, not constants, so that a changed weight is seen.
     weights = [layer.mlp.state, layer.post_attention_layernorm.state, next_norm.state]
-    compiled: Tail = mx.compile(tail, inputs=weights)
+    compiled: Tail = mx.compile(tail_of(layer, next_norm), inputs=weights)
     return compiled

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import IO, Any
 
@@ -33,6 +35,8 @@ def write_line(stream: IO[str], value: Any) -> None:
     stream.flush()
 
 
-def job_to_json(job: Job) -> dict[str, Any]:
-    """`job` as plain data."""
-    return asdict(job)
+def serve_jobs(about: dict[str, Any], run: Callable[[Job], Outcome]) -> None:
+    """Write `about` to standard output, then the outcome of each job of standard input until that ends."""
+    write_line(sys.stdout, about)
+    for line in sys.stdin:
+        write_line(sys.stdout, asdict(run(Job(**json.loads(line)))))

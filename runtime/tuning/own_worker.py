@@ -5,12 +5,11 @@ Reads jobs from standard input and writes outcomes, one JSON object a line. The 
 
 from __future__ import annotations
 
-import json
 import sys
-from dataclasses import asdict
 
 from mtplx.runtime.loading.folder import load
-from mtplx.runtime.tuning.job import Job, Outcome, write_line
+from mtplx.runtime.model import Model
+from mtplx.runtime.tuning.job import Job, Outcome, serve_jobs
 
 
 def main(folder: str) -> None:
@@ -24,25 +23,25 @@ def main(folder: str) -> None:
         "o": costs.overhead,
         "warnings": list(model.warnings),
     }
-    write_line(sys.stdout, about)
-    for line in sys.stdin:
-        job = Job(**json.loads(line))
-        found = model.generate(
-            job.prompt,
-            depth="auto" if job.depth is None else job.depth,
-            max_tokens=job.max_tokens,
-            temperature=0.0,
-            ignore_end_tokens=True,
-        )
-        stats = found.stats
-        outcome = Outcome(
-            tokens=list(found.token_ids),
-            ttft_s=stats.ttft_seconds or 0.0,
-            decode_tok_s=stats.decode_tok_s or 0.0,
-            drafted_by_depth=stats.drafted_by_depth[: stats.deepest],
-            accepted_by_depth=stats.accepted_by_depth[: stats.deepest],
-        )
-        write_line(sys.stdout, asdict(outcome))
+    serve_jobs(about, lambda job: _run(model, job))
+
+
+def _run(model: Model, job: Job) -> Outcome:
+    found = model.generate(
+        job.prompt,
+        depth="auto" if job.depth is None else job.depth,
+        max_tokens=job.max_tokens,
+        temperature=0.0,
+        ignore_end_tokens=True,
+    )
+    stats = found.stats
+    return Outcome(
+        tokens=list(found.token_ids),
+        ttft_s=stats.ttft_seconds or 0.0,
+        decode_tok_s=stats.decode_tok_s or 0.0,
+        drafted_by_depth=stats.drafted_by_depth[: stats.deepest],
+        accepted_by_depth=stats.accepted_by_depth[: stats.deepest],
+    )
 
 
 if __name__ == "__main__":

@@ -5,28 +5,23 @@ Speaks like `own_worker`. Nothing of mtplx that could speed mlx up is imported, 
 
 from __future__ import annotations
 
-import json
 import sys
 import time
-from dataclasses import asdict
 from typing import Any
 
 import mlx.core as mx
 import mlx_lm
 from mlx_lm.generate import stream_generate
 
-from mtplx.runtime.tuning.job import Job, Outcome, write_line
+from mtplx.runtime.tuning.job import Job, Outcome, serve_jobs
 
 
 def main(folder: str) -> None:
     """Serve jobs until standard input ends; a model that mlx-lm refuses ends the process with its message."""
     model, tokenizer = mlx_lm.load(folder)[:2]
     tokenizer.eos_token_ids = set()
-    write_line(
-        sys.stdout, {"device": {"device": str(mx.default_device())}, "mlx_lm": mlx_lm.__version__}
-    )
-    for line in sys.stdin:
-        write_line(sys.stdout, asdict(_run(model, tokenizer, Job(**json.loads(line)))))
+    about = {"device": {"device": str(mx.default_device())}, "mlx_lm": mlx_lm.__version__}
+    serve_jobs(about, lambda job: _run(model, tokenizer, job))
 
 
 def _run(model: Any, tokenizer: Any, job: Job) -> Outcome:

@@ -7,11 +7,12 @@ import os
 import subprocess
 import sys
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from mtplx.contracts.errors import BackendError
-from mtplx.runtime.tuning.job import Job, Outcome, job_to_json, write_line
+from mtplx.runtime.tuning.job import Job, Outcome, write_line
 
 OWN = "mtplx.runtime.tuning.own_worker"
 STOCK = "mtplx.runtime.tuning.stock_worker"
@@ -52,7 +53,7 @@ class Worker:
         """Decode once."""
         assert self._process.stdin is not None
         try:
-            write_line(self._process.stdin, job_to_json(job))
+            write_line(self._process.stdin, asdict(job))
         except BrokenPipeError as error:
             raise self._failure() from error
         return Outcome(**self._read())

@@ -14,37 +14,21 @@ from hypothesis import strategies as st
 from mtplx.contracts.errors import InvalidRequestError
 from mtplx.runtime.decode.round import run_round
 from mtplx.runtime.decode.stop import Answer
-from mtplx.runtime.loading.folder import load
 from tests.exact.scripted_heads import (
     PROMPT,
     assert_state_is_that_of_its_tokens,
     start,
     with_script,
 )
-from tests.support.tiny import WINDOW
 from tests.support.tiny_families import FAMILY_NAMES, FamilyName
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mtplx.runtime.model import Model
-    from tests.conftest import TinyFactory
 
 GREEDY: dict[str, Any] = {"temperature": 0.0, "ignore_end_tokens": True}
 WITH_HEAD = tuple(family for family in FAMILY_NAMES if family != "llama")
-
-
-@pytest.fixture(scope="module")
-def models(shared_tiny: TinyFactory) -> Callable[[FamilyName], Model]:
-    held: dict[str, Model] = {}
-
-    def get(family: FamilyName) -> Model:
-        if family not in held:
-            options = {"config_overrides": WINDOW} if family == "llama" else {}
-            held[family] = load(shared_tiny(family, **options))
-        return held[family]
-
-    return get
 
 
 @pytest.mark.parametrize("family", WITH_HEAD)

@@ -6,17 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mtplx.runtime.loading.folder import load
 from tests.exact.scripted_heads import PROMPT, with_script
 from tests.support.ties import explain
-from tests.support.tiny import WINDOW
 from tests.support.tiny_families import FAMILY_NAMES, FamilyName
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mtplx.runtime.model import Model
-    from tests.conftest import TinyFactory
 
 LENGTH = 200
 TIE = 1e-4
@@ -34,19 +31,6 @@ RUNS = {
     "every other": ((3,), 60),
     "always": ((2,), 40),
 }
-
-
-@pytest.fixture(scope="module")
-def models(shared_tiny: TinyFactory) -> Callable[[FamilyName], Model]:
-    held: dict[str, Model] = {}
-
-    def get(family: FamilyName) -> Model:
-        if family not in held:
-            options = {"config_overrides": WINDOW} if family == "llama" else {}
-            held[family] = load(shared_tiny(family, **options))
-        return held[family]
-
-    return get
 
 
 def assert_same(model: Model, expected: Sequence[int], found: Sequence[int]) -> None:
