@@ -28,9 +28,7 @@ def open_model(
     `mtp` is None where the user said nothing: the head is used if there is one.
     Raises HeadMissingError when `mtp` is True and there is none, and whatever the loader raises.
     """
-    folder = Path(path).expanduser() if path is not None else demo_model_path()
-    if path is None:
-        screen.note(f"no model named; using the bundled demo model in {folder}")
+    folder = choose_folder(screen, path)
     with screen.progress() as progress:
         model = (load or _default_loader())(
             folder, mtp=mtp is not False, kv_bits=kv_bits, on_progress=progress.update
@@ -43,6 +41,15 @@ def open_model(
             hint="Leave --mtp out to decode plainly, or choose a model with a head.",
         )
     return model
+
+
+def choose_folder(screen: Screen, path: str | None) -> Path:
+    """The folder that `path` names, or the bundled model's, which the screen then says."""
+    if path is not None:
+        return Path(path).expanduser()
+    folder = demo_model_path()
+    screen.note(f"no model named; using the bundled demo model in {folder}")
+    return folder
 
 
 def _default_loader() -> Loader:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from mtplx.contracts.errors import InvalidRequestError
-from mtplx.opening import open_model
+from mtplx.opening import choose_folder
 from mtplx.screen import Screen
 
 bench = typer.Typer(help="Measure speed in paired, interleaved runs.", no_args_is_help=True)
@@ -21,7 +21,6 @@ def _group() -> None:
 
 @bench.command()
 def speed(
-    context: typer.Context,
     model: Annotated[
         str | None, typer.Option(help="Model folder; the bundled demo model if none is named.")
     ] = None,
@@ -49,16 +48,18 @@ def speed(
 
     wanted = _parse_depths(depths)
     screen = Screen(quiet=quiet or as_json)
-    loaded = open_model(context.obj, screen, model)
+    folder = choose_folder(screen, model)
     with screen.progress() as progress:
         report = compare_speed(
-            loaded,
-            depths=wanted if loaded.has_head else (),
+            folder,
+            depths=wanted,
             with_stock=compare is not None,
             repeats=repeats,
             max_tokens=max_tokens,
             on_progress=progress.update,
         )
+    for warning in report["conditions"]["own"]["warnings"]:
+        screen.warn(warning)
     if out is not None:
         write_json(out, report)
     if as_json:

@@ -15,7 +15,8 @@ from typing import Any, Literal
 import psutil
 
 from mtplx.contracts.errors import BackendError
-from mtplx.runtime.model import Model
+from mtplx.contracts.inspection import Inspection, inspect_folder
+from mtplx.runtime.loading.tokenizer import encode, load_tokenizer, render_chat
 from mtplx.runtime.tuning.job import Job, Outcome
 from mtplx.runtime.tuning.prompts import PROMPTS
 from mtplx.runtime.tuning.worker import OWN, STOCK, Worker
@@ -42,7 +43,7 @@ class System:
 
 
 def compare_speed(
-    model: Model,
+    folder: Path,
     *,
     depths: Sequence[Depth],
     with_stock: bool,
@@ -52,10 +53,16 @@ def compare_speed(
 ) -> dict[str, Any]:
     """Decode greedily with every system in turns, `repeats` times after a warm-up, and report all rows.
 
-    Each system runs in a process of its own kind, one at a time: A B C, A B C, ... `model` only encodes the prompts.
+    Each system runs in a process of its own kind, one at a time: A B C, A B C, ... This process reads the
+    tokenizer only. Depths are left out where the model has no head that can be run.
+
+    Raises:
+        MTPLXError: the folder can't be run, or has no tokenizer or chat template.
     """
-    folder = model.path
-    prompts = {p.domain: model.encode_prompt(p.text, raw=p.raw) for p in PROMPTS}
+    inspection = inspect_folder(folder)
+    inspection.raise_if_unrunnable()
+    prompts = _encode_prompts(inspection)
+    depths = depths if inspection.can_use_head else ()
     with ExitStack() as stack:
         own = stack.enter_context(Worker(OWN, folder))
         systems = [System(PLAIN, own, 0)]
@@ -74,6 +81,16 @@ def compare_speed(
             "systems": _rows(systems, repeats),
             "refused": {STOCK_NAME: refusal} if refusal else {},
         }
+
+
+def _encode_prompts(inspection: Inspection) -> dict[str, list[int]]:
+    tokenizer = load_tokenizer(inspection.path, inspection.eos_token_ids)
+    return {
+        prompt.domain: encode(tokenizer, prompt.text)
+        if prompt.raw
+        else render_chat(tokenizer, [{"role": "user", "content": prompt.text}], inspection.path)
+        for prompt in PROMPTS
+    }
 
 
 def _measure(
