@@ -19,7 +19,9 @@
     ├── ResourceError            8   memory or disk
     ├── NumericError             9   NaN or infinite logits
     ├── ExactnessError          10   output differs from plain decoding
-    └── DownloadError           11   a source could not be fetched
+    ├── DownloadError           11   a source could not be fetched
+    ├── CalibrationError        12   the head's wiring could not be decided by measurement
+    └── NoGainError             13   exact, but MTP is not faster than plain decoding
 
 Ctrl-C ends a command with 130. `EXIT_CODES` is the one table of them all.
 """
@@ -47,7 +49,9 @@ EXIT_CODES: list[ExitCode] = [
     ExitCode(8, "resource", "Not enough memory or disk."),
     ExitCode(9, "numeric", "The model produced NaN or infinite logits."),
     ExitCode(10, "exactness", "MTP output differed from plain decoding."),
-    ExitCode(11, "download", "A model could not be fetched."),
+    ExitCode(11, "download", "A model could not be fetched or published."),
+    ExitCode(12, "calibration", "Measurement could not decide how the head is wired."),
+    ExitCode(13, "no_gain", "Output is exact, but MTP is not faster than plain decoding here."),
     ExitCode(130, "interrupted", "Stopped by Ctrl-C."),
 ]
 
@@ -262,3 +266,19 @@ class DownloadError(MTPLXError):
     exit_code = 11
     code = "download"
     title = "Download failed"
+
+
+class CalibrationError(MTPLXError):
+    """No wiring of the head agrees with the trunk well enough, or two agree equally well."""
+
+    exit_code = 12
+    code = "calibration"
+    title = "Head not calibrated"
+
+
+class NoGainError(MTPLXError):
+    """MTP output is exact, and no depth is faster than plain decoding."""
+
+    exit_code = 13
+    code = "no_gain"
+    title = "MTP is not faster here"

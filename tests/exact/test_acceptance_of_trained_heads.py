@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mtplx.forge.agreement import measure_agreement
+from mtplx.forge.calibrate.agreement import measure_agreement
 from mtplx.runtime.loading.folder import load
 from tests.support.chat_prompts import CHAT_PROMPTS
 from tests.support.chat_texts import library_chats, tool_chats

@@ -1,0 +1,1 @@
+"""Putting an artifact on the Hugging Face hub."""

@@ -1,0 +1,1 @@
+"""Recipes that ship with mtplx, one YAML file each."""

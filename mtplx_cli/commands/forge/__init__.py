@@ -1,0 +1,1 @@
+"""The `mtplx forge` commands, one file each."""
