@@ -32,7 +32,7 @@ def write_bytes(path: Path, data: bytes, *, mode: int = 0o644) -> None:
             os.fsync(file.fileno())
         Path(temporary).replace(path)
         temporary = None
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     except OSError as cause:
         raise _write_error(path, cause) from cause
     finally:
@@ -65,7 +65,7 @@ def sha256_file(path: Path, *, on_bytes: Callable[[int], None] | None = None) ->
     return digest.hexdigest()
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Make a rename durable."""
     handle = os.open(folder, os.O_RDONLY)
     try:

@@ -5,13 +5,14 @@ Names of folders and repositories play no part; two copies of the same files are
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
 from mtplx.contracts.errors import CorruptModelError
 from mtplx.contracts.files import sha256_file
 from mtplx.contracts.paths import resolve_inside
+from mtplx.contracts.tensor_header import read_raw_header
 
 CONTRACT_NAME = "mtplx_runtime.json"
 """The one file that is not part of the identity: it records it."""
@@ -45,20 +46,32 @@ _CONFIG_FILES = (
 
 
 @dataclass(frozen=True, slots=True)
-class FileHash:
-    """One file of a model: its role, its name inside the folder, size in bytes and sha256."""
+class FileRecord:
+    """What a file was when it was written: size in bytes and sha256 of all of them.
+
+    `header_sha256` is there for safetensors: sha256 of the 8 bytes of length and the JSON header,
+    so that names, types, shapes and places of the tensors can be compared without reading them.
+    """
+
+    size: int
+    sha256: str
+    header_sha256: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NamedFile:
+    """One file of a model: its role, its name inside the folder, and what it is."""
 
     role: Role
     name: str
-    size: int
-    sha256: str
+    record: FileRecord
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
     """Hashes of all files of a model."""
 
-    files: tuple[FileHash, ...]
+    files: tuple[NamedFile, ...]
 
     @property
     def combined(self) -> str:
@@ -69,22 +82,19 @@ class Identity:
         """One hash for the files of a role; no files have the hash of nothing."""
         return _combine(tuple(file for file in self.files if file.role == role))
 
-    def hashes(self) -> dict[str, str]:
-        """sha256 by file name."""
-        return {file.name: file.sha256 for file in self.files}
+    def records(self) -> dict[str, FileRecord]:
+        """What each file is, by its name."""
+        return {file.name: file.record for file in self.files}
 
     def to_json(self) -> dict[str, object]:
-        """`identity`, one hash per role, and `files` with role, name, size and sha256."""
+        """`identity`, one hash per role, and `files` with role, name and the fields of the record."""
         return {
             "identity": self.combined,
             "weights": self.of("weights"),
             "tokenizer": self.of("tokenizer"),
             "template": self.of("template"),
             "config": self.of("config"),
-            "files": [
-                {"role": f.role, "name": f.name, "size": f.size, "sha256": f.sha256}
-                for f in self.files
-            ],
+            "files": [{"role": f.role, "name": f.name, **asdict(f.record)} for f in self.files],
         }
 
 
@@ -111,15 +121,39 @@ def content_identity(
                 on_progress(done, total)
 
         files = tuple(
-            FileHash(role, name, size, sha256_file(folder / name, on_bytes=advance))
-            for (role, name), size in zip(named, sizes, strict=True)
+            NamedFile(role, name, record_file(folder / name, on_bytes=advance))
+            for role, name in named
         )
     except OSError as cause:
-        raise CorruptModelError(
-            f"{cause.filename or folder} cannot be read: {cause.strerror or cause}.",
-            hint="Check the file's permissions, or fetch it again.",
-        ) from cause
+        raise unreadable(folder, cause) from cause
     return Identity(files)
+
+
+def record_file(path: Path, *, on_bytes: Callable[[int], None] | None = None) -> FileRecord:
+    """The record of the file `path`, which is read whole; `on_bytes` gets the size of each chunk.
+
+    Raises OSError, and TensorFileError for a safetensors file without a header.
+    """
+    size = path.stat().st_size
+    header = header_sha256(path) if path.suffix == ".safetensors" else None
+    return FileRecord(size, sha256_file(path, on_bytes=on_bytes), header)
+
+
+def header_sha256(path: Path) -> str:
+    """sha256 of the length bytes and the header of a safetensors file; no tensor is read.
+
+    Raises OSError, and TensorFileError when the file has no header.
+    """
+    raw = read_raw_header(path)
+    return hashlib.sha256(len(raw).to_bytes(8, "little") + raw).hexdigest()
+
+
+def unreadable(folder: Path, cause: OSError) -> CorruptModelError:
+    """What to tell when a file of the model in `folder` cannot be read."""
+    return CorruptModelError(
+        f"{cause.filename or folder} cannot be read: {cause.strerror or cause}.",
+        hint="Check the file's permissions, or fetch it again.",
+    )
 
 
 def identity_files(folder: Path, weight_files: tuple[str, ...]) -> list[tuple[Role, str]]:
@@ -141,8 +175,8 @@ def identity_files(folder: Path, weight_files: tuple[str, ...]) -> list[tuple[Ro
     return named
 
 
-def _combine(files: tuple[FileHash, ...]) -> str:
+def _combine(files: tuple[NamedFile, ...]) -> str:
     digest = hashlib.sha256()
     for file in sorted(files, key=lambda f: (f.role, f.name)):
-        digest.update(f"{file.role}\0{file.name}\0{file.sha256}\n".encode())
+        digest.update(f"{file.role}\0{file.name}\0{file.record.sha256}\n".encode())
     return digest.hexdigest()

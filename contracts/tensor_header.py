@@ -84,6 +84,16 @@ def read_header(
     return parse_header(raw, data_size, name)
 
 
+def read_raw_header(path: Path) -> bytes:
+    """The header's bytes, without the 8 bytes of length before them and without a look at them.
+
+    Raises OSError, and TensorFileError when the file is too short for the length it gives.
+    """
+    with path.open("rb") as handle:
+        raw, _ = _read_raw(handle, path.stat().st_size, path.name)
+    return raw
+
+
 def parse_header(
     raw: bytes, data_size: int, file: str
 ) -> tuple[dict[str, TensorInfo], dict[str, str]]:

@@ -5,7 +5,6 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-import platformdirs
 from pydantic import BeforeValidator, Field, ValidationError
 from pydantic_settings import (
     BaseSettings,
@@ -15,6 +14,7 @@ from pydantic_settings import (
 )
 
 from mtplx.contracts.errors import UsageError
+from mtplx.contracts.folders import config_folder
 from mtplx.runtime.scheduler.modes import SchedulerMode
 
 PREFIX = "MTPLX_"
@@ -84,9 +84,7 @@ class Config(BaseSettings):
 
 def config_file() -> Path:
     """Where `config.toml` is looked for; `MTPLX_HOME` replaces the platform's folder."""
-    home = os.environ.get("MTPLX_HOME")
-    folder = Path(home).expanduser() if home else platformdirs.user_config_path("mtplx", False)
-    return folder / "config.toml"
+    return config_folder() / "config.toml"
 
 
 def _check_variables(cls: type[BaseSettings]) -> None:

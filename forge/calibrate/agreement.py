@@ -2,13 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 import mlx.core as mx
 import numpy as np
+from numpy.typing import NDArray
 
 from mtplx.contracts.errors import HeadMissingError
+from mtplx.runtime.heads.head import Head
 from mtplx.runtime.model import Model
+from mtplx.runtime.trunks.trunk import Hidden, Trunk
+
+Hits = NDArray[np.bool_]
+Tokens = NDArray[np.int64]
+
+# Logits held at once: a vocabulary of 250 000 makes one text of 1000 rows a gigabyte.
+_MOST_LOGITS = 1 << 24
+
+
+class Window(NamedTuple):
+    """What the trunk said of one stretch of text, from which any head can be scored.
+
+    `tokens` [1, T], `hidden` [1, T, H] twice, `best` [T]: the trunk's argmax after each token.
+    """
+
+    tokens: mx.array
+    hidden: Hidden
+    best: Tokens
 
 
 def measure_agreement(
@@ -23,27 +44,43 @@ def measure_agreement(
         HeadMissingError: the model has no head loaded.
     """
     if model.head is None:
-        raise HeadMissingError(f"{model.path} has no MTP head to measure")
+        raise HeadMissingError(
+            f"{model.path} has no MTP head to measure", hint="load it with its head"
+        )
     agreed, rows = [0] * depths, [0] * depths
     for text in texts:
-        matches = _matches(model, mx.array([list(text)]), depths)
-        for depth, match in enumerate(matches):
-            agreed[depth] += sum(match)
-            rows[depth] += len(match)
+        window = read_window(model.trunk, text)
+        for depth, hits in enumerate(score_window(model.head, window, model.trunk, depths)):
+            agreed[depth] += int(hits.sum())
+            rows[depth] += len(hits)
     return tuple(a / max(n, 1) for a, n in zip(agreed, rows, strict=True))
 
 
-def _matches(model: Model, ids: mx.array, depths: int) -> list[list[bool]]:
-    """Whether each row agrees, for each depth."""
-    head = model.head
-    assert head is not None
-    hidden = model.trunk.forward(ids, model.trunk.make_caches())
-    target = mx.argmax(model.trunk.logits(hidden.after_norm)[0], axis=-1)
-    fed = head.feed(hidden)
-    matches: list[list[bool]] = []
+def read_window(trunk: Trunk, tokens: Sequence[int]) -> Window:
+    """One forward of the trunk over `tokens`, without a past."""
+    ids = mx.array([list(tokens)])
+    hidden = trunk.forward(ids, trunk.make_caches())
+    mx.eval(hidden)
+    return Window(ids, hidden, _best(trunk.logits, hidden.after_norm, trunk.vocab_size))
+
+
+def score_window(head: Head, window: Window, trunk: Trunk, depths: int) -> list[Hits]:
+    """Whether each row agrees with the trunk, for each depth: `T - d` rows at depth d."""
+    fed = head.feed(window.hidden)
+    found: list[Hits] = []
     for depth in range(1, depths + 1):
-        step = head.step(fed[:, :-1], ids[:, depth:], head.make_caches())
-        found = mx.argmax(head.logits(step.output)[0], axis=-1)
-        matches.append(np.array(found == target[depth:]).tolist())
+        step = head.step(fed[:, :-1], window.tokens[:, depth:], head.make_caches())
+        best = _best(head.logits, step.output, trunk.vocab_size)
+        found.append(best == window.best[depth:])
         fed = step.recycled
-    return matches
+    return found
+
+
+def _best(logits: Callable[[mx.array], mx.array], hidden: mx.array, vocab_size: int) -> Tokens:
+    """Argmax [T] of the logits of `hidden` [1, T, H], a bounded number of rows at a time."""
+    size = max(1, _MOST_LOGITS // vocab_size)
+    parts = [
+        np.array(mx.argmax(logits(hidden[:, start : start + size])[0], axis=-1), dtype=np.int64)
+        for start in range(0, hidden.shape[1], size)
+    ]
+    return np.concatenate(parts)

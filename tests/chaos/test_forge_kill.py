@@ -1,0 +1,97 @@
+"""A build that is killed with SIGKILL at random points, and resumed, ends with the same bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mtplx.demo import demo_model_path
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NAME = "artifact"
+POINTS = 20
+
+
+def start(out: Path, *flags: str) -> subprocess.Popen[str]:
+    """A build of the demo model in a process group of its own, so that nothing of it survives."""
+    command = [sys.executable, "-W", "ignore", "-m", "mtplx", "forge", "build"]
+    options = ["--name", NAME, "--recipe", "optimized-quality", "--verify", "exactness", "--json"]
+    return subprocess.Popen(
+        [*command, str(demo_model_path()), "--out", str(out), *options, *flags],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "SOURCE_DATE_EPOCH": "1700000000"},
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> dict[str, Any]:
+    """The build's answer; fails with what it wrote when it did not succeed."""
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, f"{out}\n{err}"
+    answer: dict[str, Any] = json.loads(out)
+    return answer
+
+
+def kill_after(process: subprocess.Popen[str], seconds: float) -> None:
+    time.sleep(seconds)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+
+
+def bytes_of(artifact: Path) -> dict[str, str]:
+    return {
+        path.relative_to(artifact).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(artifact.rglob("*"))
+        if path.is_file()
+    }
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, str], float]:
+    """The bytes of a build that nothing disturbed, and the seconds it took."""
+    out = tmp_path_factory.mktemp("undisturbed")
+    begin = time.monotonic()
+    finish(start(out))
+    return bytes_of(out / NAME), time.monotonic() - begin
+
+
+def test_killed_again_and_again_while_going_on(
+    undisturbed: tuple[dict[str, str], float], tmp_path: Path
+) -> None:
+    expected, seconds = undisturbed
+    kill_after(start(tmp_path), seconds * 0.25)
+    kill_after(start(tmp_path, "--resume"), seconds * 0.5)
+    assert not (tmp_path / NAME).exists()
+    finish(start(tmp_path, "--resume"))
+    assert bytes_of(tmp_path / NAME) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_killed_at_random_points(
+    undisturbed: tuple[dict[str, str], float], tmp_path: Path
+) -> None:
+    expected, seconds = undisturbed
+    chance = random.Random(20)
+    for point in range(POINTS):
+        out = tmp_path / str(point)
+        delay = chance.uniform(0.0, seconds)
+        kill_after(start(out), delay)
+        # The kill may have come after the rename: then the whole artifact must be there.
+        if (out / NAME).exists():
+            assert bytes_of(out / NAME) == expected, f"after {delay:.2f} s"
+        finish(start(out, "--resume"))
+        assert bytes_of(out / NAME) == expected, f"after {delay:.2f} s"
