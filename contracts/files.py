@@ -34,7 +34,7 @@ def write_bytes(path: Path, data: bytes, *, mode: int = 0o644) -> None:
         temporary = None
         sync_folder(path.parent)
     except OSError as cause:
-        raise _write_error(path, cause) from cause
+        raise write_error(path, cause) from cause
     finally:
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)
@@ -74,7 +74,8 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def _write_error(path: Path, cause: OSError) -> MTPLXError:
+def write_error(path: Path, cause: OSError) -> MTPLXError:
+    """What to tell when `path` cannot be written: the disk is full, or the place is not ours."""
     reason = cause.strerror or str(cause)
     if cause.errno in _NO_SPACE:
         return ResourceError(f"{path} cannot be written: {reason}.", hint="Free some disk space.")

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mtplx.contracts.family import Family, Layout
+from mtplx.contracts.packed_tensors import plain_name
 
 _WRAPPER = r"(?:model\.language_model\.|language_model\.model\.|language_model\.|model\.)?"
 _LAYER = re.compile(rf"({_WRAPPER}layers\.)([0-9]{{1,9}})\.(.+)")
@@ -127,5 +128,5 @@ def _count_layers(layout: Layout, names: dict[str, str]) -> int:
 
 def missing_parts(family: Family, head: HeadTensors) -> tuple[str, ...]:
     """Essential tensors that `head` lacks, as head-relative names."""
-    present = set(head.names.values())
+    present = {plain_name(name) for name in head.names.values()}
     return tuple(part for part in family.essential if part not in present)

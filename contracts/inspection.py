@@ -1,7 +1,7 @@
 """Looking at a model folder: what it is, whether it runs, with or without MTP, and why.
 
-Reads configs and headers, no weights (except to compare the hashes of an artifact that claims to
-be verified). A bad folder is a result, not an exception: `Inspection.error` holds the reason.
+Reads configs and headers, no weights unless their hashes shall be verified. A bad folder is a
+result, not an exception: `Inspection.error` holds the reason.
 """
 
 from dataclasses import dataclass, field
@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtplx.contracts import families, inspection_checks
+from mtplx.contracts.content_check import ContentCheck, Progress, compare_content
+from mtplx.contracts.contract_checks import check_contract
 from mtplx.contracts.errors import (
     CorruptModelError,
     ModelNotFoundError,
@@ -18,10 +20,11 @@ from mtplx.contracts.errors import (
 )
 from mtplx.contracts.family import Family
 from mtplx.contracts.head_names import HeadTensors
-from mtplx.contracts.identity import CONTRACT_NAME, content_identity
+from mtplx.contracts.identity import CONTRACT_NAME
 from mtplx.contracts.inspection_report import HeadReport, Inspection, Tier, head_report
 from mtplx.contracts.norms import norm_encoding
-from mtplx.contracts.quantization import check_undeclared, read_quantization
+from mtplx.contracts.quantization import check_tensors, read_quantization
+from mtplx.contracts.tensor_header import shortened
 from mtplx.contracts.tensors import TensorIndex, read_tensor_index
 from mtplx.contracts.tokenizer_files import eos_token_ids, find_chat_template, has_tokenizer
 
@@ -31,16 +34,24 @@ if TYPE_CHECKING:
 __all__ = ["HeadReport", "Inspection", "Tier", "inspect_folder"]
 
 
-def inspect_folder(path: str | Path, *, check_content: bool = True) -> Inspection:
+def inspect_folder(
+    path: str | Path,
+    *,
+    check_content: bool = True,
+    verify_hashes: bool = False,
+    on_progress: Progress | None = None,
+) -> Inspection:
     """Inspect the model folder `path`. Never raises for a bad folder.
 
-    An artifact whose contract claims to be verified is hashed to see whether it is still what was
-    verified; with `check_content` false it is not, and counts as unverified.
+    Files are compared with those that its contract records: sizes, headers of the weights and
+    small files whole; with `verify_hashes` every byte. `on_progress` gets bytes read and to be
+    read. With `check_content` false they are not compared, and the model counts as unverified.
     """
     findings = _Findings(Path(path))
+    content = _ContentRequest(check_content or verify_hashes, verify_hashes, on_progress)
     try:
         findings.folder = _expanded(findings.folder)
-        return findings.close(_inspect(findings, check_content))
+        return findings.close(_inspect(findings, content))
     except MTPLXError as error:
         return findings.fail(error)
     except OSError as cause:
@@ -50,6 +61,15 @@ def inspect_folder(path: str | Path, *, check_content: bool = True) -> Inspectio
                 hint="Check the permissions of the folder and its files.",
             )
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _ContentRequest:
+    """Whether and how the files are to be compared with the contract."""
+
+    wanted: bool
+    full: bool
+    on_progress: Progress | None
 
 
 @dataclass(slots=True)
@@ -86,7 +106,7 @@ def _expanded(path: Path) -> Path:
         ) from cause
 
 
-def _inspect(findings: _Findings, check_content: bool) -> Tier:
+def _inspect(findings: _Findings, content: _ContentRequest) -> Tier:
     """Every step in order; the first error ends the inspection."""
     folder, known, warnings = findings.folder, findings.known, findings.warnings
     known["config"] = config = inspection_checks.read_config(folder)
@@ -100,14 +120,16 @@ def _inspect(findings: _Findings, check_content: bool) -> Tier:
     warnings += index.warnings
     head = _find_head(findings, family, config, index)
     inspection_checks.check_trunk(family, num_layers, index, head)
-    if quantization is None:
-        check_undeclared(index, head.names if head else {})
+    check_tensors(index, quantization, head.names if head else {})
     _read_text_side(findings, config)
     _read_vision(findings, config, index)
     contract = _read_contract(findings)
+    if contract is not None:
+        check_contract(contract, family, head, index)
+    check = _check_content(findings, contract, index, content)
     recorded = contract.head.norm_encoding if contract and contract.head else None
     known["norm_encoding"] = norm_encoding(family, index, head, recorded)
-    return _tier(findings, family, contract, index, check_content)
+    return _tier(findings, family, contract, check)
 
 
 def _find_head(
@@ -169,15 +191,65 @@ def _read_contract(findings: _Findings) -> "RuntimeContract | None":
     ):
         if keys:
             findings.warnings.append(inspection_checks.counted(keys, what))
+    if contract.labels:
+        labels = ", ".join(shortened(label) for label in contract.labels)
+        findings.warnings.append(f"The contract labels the model: {labels}.")
     return contract
+
+
+def _check_content(
+    findings: _Findings,
+    contract: "RuntimeContract | None",
+    index: TensorIndex,
+    request: _ContentRequest,
+) -> ContentCheck | None:
+    """How the files differ from the contract; None when there is nothing to compare, or no wish.
+
+    Raises CorruptModelError when weights differ: nothing the contract says is about these.
+    """
+    if contract is None or contract.content is None:
+        if request.full:
+            findings.warnings.append(f"No hashes to verify: {_without_hashes(contract)}.")
+        return None
+    if not request.wanted:
+        return None
+    check = compare_content(
+        findings.folder,
+        index.files,
+        contract.content.records(),
+        full=request.full,
+        on_progress=request.on_progress,
+    )
+    if check.weights:
+        differing = inspection_checks.counted(check.weights, "weight files differ")
+        raise CorruptModelError(
+            f"The weights are not those that {CONTRACT_NAME} was written for: {differing}",
+            hint=f"Fetch the model again, or delete {CONTRACT_NAME} to run it unverified.",
+        )
+    if check.identity not in (None, contract.content.identity):
+        raise CorruptModelError(
+            f"{CONTRACT_NAME} gives the identity {contract.content.identity}, and the files it "
+            f"records have {check.identity}.",
+            hint=f"Fetch the model again, or delete {CONTRACT_NAME} to run it unverified.",
+        )
+    if check.others:
+        findings.warnings.append(
+            inspection_checks.counted(check.others, "files differ from the contract")
+        )
+    return check
+
+
+def _without_hashes(contract: "RuntimeContract | None") -> str:
+    if contract is None:
+        return f"there is no {CONTRACT_NAME}"
+    return f"{CONTRACT_NAME} records none"
 
 
 def _tier(
     findings: _Findings,
     family: Family,
     contract: "RuntimeContract | None",
-    index: TensorIndex,
-    check_content: bool,
+    check: ContentCheck | None,
 ) -> Tier:
     head: HeadReport = findings.known["head"]
     if not family.has_trunk:
@@ -204,7 +276,7 @@ def _tier(
         findings.reasons.append(
             f"{family.title} head with {head.found} MTP layer(s), {head.state}."
         )
-        tier, reason = _verification(findings, contract, index, check_content)
+        tier, reason = _verification(contract, check)
     findings.reasons.append(reason)
     return tier
 
@@ -219,27 +291,23 @@ def _no_backend(family: Family, head: HeadReport) -> UnsupportedModelError:
 
 
 def _verification(
-    findings: _Findings,
-    contract: "RuntimeContract | None",
-    index: TensorIndex,
-    check_content: bool,
+    contract: "RuntimeContract | None", check: ContentCheck | None
 ) -> tuple[Tier, str]:
     """Verified or not, and why, for a model whose head can be used."""
+    unverified = Tier.FAMILY_COMPATIBLE_UNVERIFIED
     if contract is None:
-        return Tier.FAMILY_COMPATIBLE_UNVERIFIED, f"Unverified: there is no {CONTRACT_NAME}."
-    if unproven := contract.unproven():
-        return Tier.FAMILY_COMPATIBLE_UNVERIFIED, f"Unverified: {'; '.join(unproven)}."
-    if not check_content:
-        reason = "Unverified: the content was not compared with the contract."
-        return Tier.FAMILY_COMPATIBLE_UNVERIFIED, reason
-    changed = contract.content_differences(content_identity(findings.folder, index.files))
-    if changed:
-        findings.warnings.append("The files are not those that the contract was written for.")
-        return (
-            Tier.FAMILY_COMPATIBLE_UNVERIFIED,
-            "Unverified: " + inspection_checks.counted(changed, "files differ from the contract"),
-        )
-    return (
-        Tier.VERIFIED,
-        "Verified: exactness passed, the speed gain is significant, the content matches.",
+        return unverified, f"Unverified: there is no {CONTRACT_NAME}."
+    faults = contract.unproven()
+    if check is not None and check.others:
+        changed = inspection_checks.counted(check.others, "files differ from the contract")
+        faults = (*faults, changed.removesuffix("."))
+    if faults:
+        return unverified, f"Unverified: {'; '.join(faults)}."
+    if check is None:
+        return unverified, "Unverified: the content was not compared with the contract."
+    how = (
+        "every byte of the content matches"
+        if check.is_full
+        else "the content matches by sizes, weight headers and small files"
     )
+    return Tier.VERIFIED, f"Verified: exactness passed, the speed gain is significant, {how}."

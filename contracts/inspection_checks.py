@@ -16,6 +16,7 @@ from mtplx.contracts.errors import (
 from mtplx.contracts.family import Family
 from mtplx.contracts.head_names import HeadTensors, layer_number, looks_like_mtp, missing_parts
 from mtplx.contracts.json_object import read_object
+from mtplx.contracts.packed_tensors import plain_name
 from mtplx.contracts.tensor_header import shortened
 from mtplx.contracts.tensors import TensorIndex
 
@@ -28,6 +29,7 @@ _VISION_PREFIXES = (
     "audio_tower.",
 )
 _WRAPPERS = ("", "model.", "language_model.")
+_VISION = tuple(wrapper + prefix for wrapper in _WRAPPERS for prefix in _VISION_PREFIXES)
 _CONTEXT_KEYS = ("max_position_embeddings", "max_sequence_length", "seq_length", "n_positions")
 
 
@@ -157,7 +159,7 @@ def check_trunk(
             hint=f"Incomplete download? Fetch it again: `hf download REPO --local-dir "
             f"{index.folder}`.",
         )
-    if not any(name.endswith("embed_tokens.weight") for name in trunk):
+    if not any(plain_name(name).endswith("embed_tokens.weight") for name in trunk):
         raise CorruptModelError(
             f"{index.folder} has no embed_tokens.weight.", hint="Fetch the model again."
         )
@@ -165,15 +167,19 @@ def check_trunk(
 
 def find_vision(folder: Path, names: Iterable[str]) -> dict[str, Any] | None:
     """The vision or audio tower among tensor `names`: tensors (count), prefix, preprocessor."""
-    prefixes = tuple(wrapper + prefix for wrapper in _WRAPPERS for prefix in _VISION_PREFIXES)
-    tower = [name for name in names if name.startswith(prefixes)]
+    tower = [name for name in names if is_vision(name)]
     if not tower:
         return None
     return {
         "tensors": len(tower),
-        "prefix": next(prefix for prefix in prefixes if tower[0].startswith(prefix)),
+        "prefix": next(prefix for prefix in _VISION if tower[0].startswith(prefix)),
         "preprocessor": (folder / "preprocessor_config.json").is_file(),
     }
+
+
+def is_vision(name: str) -> bool:
+    """Whether a tensor belongs to a vision or audio tower."""
+    return name.startswith(_VISION)
 
 
 def positive(value: Any) -> int | None:

@@ -21,7 +21,7 @@ from mtplx.forge.plan import make_plan
 from mtplx.forge.recipe import Recipe
 from mtplx.forge.request import BuildRequest, VerifyExtent, check_name, source_digest, versions
 from mtplx.forge.run_folder import RunFolder
-from mtplx.forge.source import Source
+from mtplx.forge.source import open_source
 
 _PHASES = (
     ("download", phases.download),
@@ -43,23 +43,29 @@ class BuildResult:
 
 
 def prepare_build(
-    source: Source,
+    source_text: str,
     recipe: Recipe,
     out: Path,
     *,
+    revision: str | None = None,
     name: str | None = None,
     run_id: str | None = None,
     resume: bool = False,
+    calibrate: bool = True,
     verify: VerifyExtent = "full",
     allow_degraded_mtp: bool = False,
     calibration_text: Path | None = None,
 ) -> BuildJob:
     """Plan a build and check that it can start. Nothing is written.
 
+    A run that is gone on with stays at the commit it was started with, wherever the branch is now.
+
     Raises:
         UsageError: a name is taken or unfit, or the run was started for something else.
+        DownloadError: the hub can't be reached, or has no such repository.
         MTPLXError: the plan refuses the source; `Plan.require_forgeable` says why.
     """
+    source = open_source(source_text, revision=revision)
     name = check_name(name or f"{source.name}-mtplx-{recipe.name}", "--name")
     run = RunFolder(out / check_name(run_id or f"run-{name}", "--run-id"))
     if run.run_id == name:
@@ -67,6 +73,9 @@ def prepare_build(
             f"--run-id and --name are both {name}; run folder and artifact lie side by side in {out}.",
             hint="Give one of them another name.",
         )
+    started_at = (run.request() or {}).get("commit")
+    if resume and revision is None and started_at != source.commit and started_at is not None:
+        source = open_source(source_text, revision=started_at)
     with source.skeleton() as folder:
         plan = make_plan(source, folder, recipe, allow_degraded_mtp=allow_degraded_mtp)
         plan.require_forgeable()
@@ -78,6 +87,7 @@ def prepare_build(
         source_digest=digest,
         name=name,
         recipe=recipe.model_dump(mode="json"),
+        calibrate=calibrate,
         verify=verify,
         allow_degraded_mtp=allow_degraded_mtp,
         calibration_text=_digest(calibration_text),

@@ -14,7 +14,8 @@ from mtplx.contracts.errors import CorruptModelError, ExactnessError, ResourceEr
 from mtplx.contracts.files import sha256_file
 from mtplx.contracts.identity import FileRecord
 from mtplx.contracts.inspection import Inspection, inspect_folder
-from mtplx.forge.brand import Evidence, write_artifact_contract
+from mtplx.forge.brand import DEGRADED, UNCALIBRATED, Evidence
+from mtplx.forge.brand import brand as write_brand
 from mtplx.forge.job import BuildJob, Report
 from mtplx.forge.meter import Meter
 from mtplx.forge.plan import make_plan
@@ -61,7 +62,13 @@ def convert(job: BuildJob, report: Report) -> None:
         job.run.progress("convert", _convert_state(name, 0.0, files), at_once=True)
 
     trunk = convert_trunk(
-        folder, inspection, job.recipe, out, finished=dict(files), on_shard=on_shard, on_progress=on_progress
+        folder,
+        inspection,
+        job.recipe,
+        out,
+        finished=dict(files),
+        on_shard=on_shard,
+        on_progress=on_progress,
     )
     head = convert_head(
         folder, inspection, job.recipe, out, allow_degraded_mtp=job.request.allow_degraded_mtp
@@ -74,12 +81,14 @@ def convert(job: BuildJob, report: Report) -> None:
 
 def calibrate(job: BuildJob, report: Report) -> None:
     """Find the head's wiring by measurement, and correct its norms where they were stored shifted."""
+    if not job.request.calibrate:
+        return
     if job.run.result("calibrate") is None:
         from mtplx.forge.calibrate.calibration import calibrate as measure
         from mtplx.forge.calibrate.texts import calibration_texts, texts_from_file
         from mtplx.runtime.loading.folder import load
 
-        write_artifact_contract(job, Evidence())
+        write_brand(job.run.artifact, _evidence(job), with_content=False)
         report("calibrate", "loading the artifact", 0.0)
         model = load(job.run.artifact)
         texts = (
@@ -105,7 +114,7 @@ def verify(job: BuildJob, report: Report) -> None:
         from mtplx.forge.verify.settings import VerifySettings
         from mtplx.forge.verify.verify import verify_artifact
 
-        write_artifact_contract(job, Evidence.of_run(job.run))
+        write_brand(job.run.artifact, _evidence(job), with_content=False)
 
         def on_progress(label: str, fraction: float) -> None:
             job.run.progress("verify", {"label": label, "progress": fraction})
@@ -114,9 +123,7 @@ def verify(job: BuildJob, report: Report) -> None:
         settings = VerifySettings(with_speed=job.request.verify == "full")
         found = verify_artifact(job.run.artifact, settings, on_progress)
         state = {"label": "done", "progress": 1.0, "exit_code": found.exit_code}
-        job.run.finish(
-            "verify", {**state, **found.to_json(), "contract": found.contract_fields()}
-        )
+        job.run.finish("verify", {**state, **found.to_json(), "contract": found.contract_fields()})
     result = job.run.result("verify") or {}
     if result.get("exit_code") == ExactnessError.exit_code:
         raise ExactnessError(
@@ -130,10 +137,43 @@ def brand(job: BuildJob, report: Report) -> None:
     """Write the contract with the hashes of everything and all that was measured."""
     report("brand", "hashing the artifact", 0.0)
     _check_written(job)
-    contract = write_artifact_contract(job, Evidence.of_run(job.run), with_content=True)
+    contract = write_brand(job.run.artifact, _evidence(job), with_content=True)
     job.run.finish(
         "brand", {"branded_name": job.request.name, "runtime_metadata": contract.to_json()}
     )
+
+
+def _evidence(job: BuildJob) -> Evidence:
+    """What the finished phases recorded."""
+    converted = job.run.result("convert") or {}
+    calibrated = job.run.result("calibrate") or {}
+    verified = job.run.result("verify") or {}
+    request = job.request
+    return Evidence(
+        head={
+            "quantization": converted["head"]["quantization"],
+            "policy": job.recipe.mtp_policy,
+            "norm_encoding": "absolute",
+        },
+        calibration=calibrated.get("calibration"),
+        verification=verified.get("contract"),
+        provenance={
+            "source_repo": request.source,
+            "source_sha": request.commit,
+            "source_format": job.plan.format.value,
+            "forge_recipe": dict(request.recipe),
+            "forge_inputs": request.digest(),
+            "mtplx_version": request.versions["mtplx"],
+            "versions": dict(request.versions),
+            "forged_locally": True,
+        },
+        labels=_labels(job),
+    )
+
+
+def _labels(job: BuildJob) -> tuple[str, ...]:
+    labels = {DEGRADED: job.recipe.degrades_head, UNCALIBRATED: not job.request.calibrate}
+    return tuple(label for label, applies in labels.items() if applies)
 
 
 def _source_folder(job: BuildJob) -> Path | None:
@@ -204,8 +244,6 @@ def _records(files: Mapping[str, Mapping[str, Any]]) -> dict[str, FileRecord]:
     return {name: FileRecord(**record) for name, record in files.items()}
 
 
-def _convert_state(
-    label: str, fraction: float, files: Mapping[str, FileRecord]
-) -> dict[str, Any]:
+def _convert_state(label: str, fraction: float, files: Mapping[str, FileRecord]) -> dict[str, Any]:
     records = {name: asdict(record) for name, record in files.items()}
     return {"label": label, "progress": fraction, "files": records}

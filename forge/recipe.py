@@ -7,7 +7,7 @@ import hashlib
 import json
 from fnmatch import fnmatchcase
 from functools import cache
-from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import (
     AfterValidator,

@@ -1,6 +1,7 @@
 """What a build was asked for; a resumed build must be asked the same."""
 
 import hashlib
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -10,7 +11,7 @@ from typing import Any, Literal
 
 from mtplx.contracts.errors import UsageError
 from mtplx.contracts.files import sha256_file
-from mtplx.contracts.identity import identity_files, record_file
+from mtplx.contracts.identity import header_sha256, identity_files
 from mtplx.contracts.tensors import TensorIndex
 from mtplx.version import __version__
 
@@ -32,6 +33,7 @@ class BuildRequest:
     source_digest: str
     name: str
     recipe: Mapping[str, Any]
+    calibrate: bool
     verify: VerifyExtent
     allow_degraded_mtp: bool
     calibration_text: str | None
@@ -40,6 +42,11 @@ class BuildRequest:
     def to_json(self) -> dict[str, Any]:
         """Every field by its name."""
         return asdict(self)
+
+    def digest(self) -> str:
+        """sha256 of everything that decides the bytes."""
+        canonical = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()
 
     def check_same(self, recorded: Mapping[str, Any], run: Path) -> None:
         """Refuse to go on with a run that was started for something else.
@@ -68,11 +75,9 @@ def source_digest(folder: Path, index: TensorIndex) -> str:
     """sha256 over weight headers, sizes and small files: cheap, and the same before a download."""
     digest = hashlib.sha256()
     for role, name in identity_files(folder, index.files):
-        if role == "weights":
-            record = (folder / name).stat().st_size, record_header(folder / name)
-        else:
-            record = (folder / name).stat().st_size, sha256_file(folder / name)
-        digest.update(f"{name}\0{record[0]}\0{record[1]}\n".encode())
+        path = folder / name
+        content = header_sha256(path) if role == "weights" else sha256_file(path)
+        digest.update(f"{name}\0{path.stat().st_size}\0{content}\n".encode())
     return digest.hexdigest()
 
 

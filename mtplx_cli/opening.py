@@ -22,16 +22,22 @@ def open_model(
     *,
     mtp: bool | None = None,
     kv_bits: int | None = None,
+    verify_hashes: bool = False,
 ) -> "Model":
     """Load the model at `path`, or the bundled one, with progress and warnings on the screen.
 
-    `mtp` is None where the user said nothing: the head is used if there is one.
+    `mtp` is None where the user said nothing: the head is used if there is one. `verify_hashes`
+    reads every byte of the model before it is loaded.
     Raises HeadMissingError when `mtp` is True and there is none, and whatever the loader raises.
     """
     folder = choose_folder(screen, path)
     with screen.progress() as progress:
         model = (load or _default_loader())(
-            folder, mtp=mtp is not False, kv_bits=kv_bits, on_progress=progress.update
+            folder,
+            mtp=mtp is not False,
+            kv_bits=kv_bits,
+            verify_hashes=verify_hashes,
+            on_progress=progress.update,
         )
     for warning in model.warnings:
         screen.warn(warning)

@@ -36,7 +36,14 @@ def chat(
     """
     config = flags.config()
     screen = Screen(quiet=quiet)
-    model = open_model(context.obj, screen, config.model, mtp=flags.mtp, kv_bits=flags.kv_bits)
+    model = open_model(
+        context.obj,
+        screen,
+        config.model,
+        mtp=flags.mtp,
+        kv_bits=flags.kv_bits,
+        verify_hashes=flags.verify_hashes,
+    )
     session = model.session(**flags.options(config, has_head=model.has_head))
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     if is_terminal:

@@ -57,6 +57,12 @@ class GenerationFlags:
         int | None,
         typer.Option(help="Quantise the KV cache to this many bits.", rich_help_panel=_DECODING),
     ] = None
+    verify_hashes: Annotated[
+        bool,
+        typer.Option(
+            "--verify-hashes", help="Compare every byte of the model with its contract first."
+        ),
+    ] = False
     temperature: Annotated[
         float | None,
         typer.Option(help="0 is greedy; the model's own default.", rich_help_panel=_SAMPLING),

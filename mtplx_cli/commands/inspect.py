@@ -18,12 +18,23 @@ def inspect(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object and nothing else.")
     ] = False,
+    verify_hashes: Annotated[
+        bool,
+        typer.Option(
+            "--verify-hashes", help="Compare every byte with the contract, not sizes and headers."
+        ),
+    ] = False,
 ) -> None:
     """Say what a model folder is and whether it runs with MTP; reads headers, loads nothing."""
     from mtplx.contracts.inspection import inspect_folder
 
-    inspection = inspect_folder(path.expanduser())
-    screen = Screen()
+    screen = Screen(quiet=as_json)
+    with screen.progress() as progress:
+        inspection = inspect_folder(
+            path.expanduser(),
+            verify_hashes=verify_hashes,
+            on_progress=lambda done, total: progress.update("checking files", done / max(total, 1)),
+        )
     if as_json:
         screen.write_json(inspection.to_json())
     else:

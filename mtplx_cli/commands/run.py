@@ -38,7 +38,14 @@ def run(
     text = read_prompt(prompt, file, raw=raw)
     config = flags.config()
     screen = Screen(quiet=quiet or as_json)
-    model = open_model(context.obj, screen, config.model, mtp=flags.mtp, kv_bits=flags.kv_bits)
+    model = open_model(
+        context.obj,
+        screen,
+        config.model,
+        mtp=flags.mtp,
+        kv_bits=flags.kv_bits,
+        verify_hashes=flags.verify_hashes,
+    )
     if as_json or stats:
         model.costs()
     options = {**flags.options(config, has_head=model.has_head), "raw": raw}

@@ -12,16 +12,19 @@ import mlx.core as mx
 import mlx.nn as nn
 import psutil
 
-from mtplx.contracts.errors import HeadMissingError, UnsupportedModelError
+from mtplx.contracts.errors import HeadMissingError, UnsupportedModelError, UsageError
 from mtplx.contracts.families import Family, Wiring
+from mtplx.contracts.identity import CONTRACT_NAME
 from mtplx.contracts.inspection import Inspection, inspect_folder
+from mtplx.contracts.packed_tensors import PACKED_SUFFIXES
+from mtplx.contracts.quantization import summary
 from mtplx.contracts.tensors import TensorIndex
 from mtplx.kernels.backend import Backend, ensure_backend
 from mtplx.runtime.heads.head import Head
 from mtplx.runtime.heads.registry import find_layout
 from mtplx.runtime.loading.arrays import Weights, named_parameters, read_arrays
-from mtplx.runtime.loading.fp8 import block_shape, dequantize_fp8, has_fp8
 from mtplx.runtime.loading.head_weights import HeadBinding, bind_head
+from mtplx.runtime.loading.packed import unpack
 from mtplx.runtime.loading.quantization import dequantize_modules, is_quantized
 from mtplx.runtime.loading.tokenizer import load_tokenizer
 from mtplx.runtime.loading.trunk_weights import build_trunk, widen
@@ -52,22 +55,31 @@ def load(
     mtp: bool = True,
     wiring: Wiring | None = None,
     kv_bits: int | None = None,
+    verify_hashes: bool = False,
     on_progress: Progress | None = None,
 ) -> Model:
     """Load a model folder: published Hugging Face layout or MLX, bf16 or quantised.
 
     `mtp=False` leaves the head on disk. `wiring` replaces the one of the contract or the family. `kv_bits`
-    quantises the caches of plain attention layers. `on_progress(label, fraction)` is called while files are read.
+    quantises the caches of plain attention layers. Files are compared with those that a contract records by sizes and
+    headers, with `verify_hashes` by every byte. `on_progress(label, fraction)` is called while files are read.
 
     Raises:
+        UsageError: `verify_hashes` was asked for and no hashes are recorded.
         MTPLXError: the folder can't be loaded; the class says whether it is absent, corrupt or unsupported.
     """
     backend = ensure_backend()
-    inspection = inspect_folder(path)
-    inspection.raise_if_unrunnable()
     report = on_progress or (lambda _label, _fraction: None)
+    inspection = inspect_folder(
+        path,
+        verify_hashes=verify_hashes,
+        on_progress=lambda done, total: report("checking files", done / max(total, 1)),
+    )
+    inspection.raise_if_unrunnable()
+    if verify_hashes:
+        _require_hashes(inspection)
     index = _index(inspection)
-    precision = choose_precision(backend, index)
+    precision = choose_precision(backend, index, inspection.quantization)
     weights = read_arrays(index, lambda file, done: report(f"reading {file}", done * 0.5))
     head_tensors = take_head(inspection, weights)
 
@@ -113,11 +125,13 @@ def load(
     )
 
 
-def choose_precision(backend: Backend, index: TensorIndex) -> Precision:
+def choose_precision(
+    backend: Backend, index: TensorIndex, quantization: Mapping[str, Any] | None = None
+) -> Precision:
     """Float32 on the CPU, where 16-bit and quantised products are scalar loops; as stored elsewhere."""
     if backend.device != "cpu":
         return Precision(None, dequantize=False)
-    needed = float32_bytes(index)
+    needed = float32_bytes(index, quantization)
     free = psutil.virtual_memory().available
     if needed <= free * _MEMORY_SHARE:
         return Precision(mx.float32, dequantize=True)
@@ -131,18 +145,24 @@ def choose_precision(backend: Backend, index: TensorIndex) -> Precision:
     )
 
 
-def float32_bytes(index: TensorIndex) -> int:
-    """Bytes of all weights as float32, packed ones counted by the values they hold."""
+def float32_bytes(index: TensorIndex, quantization: Mapping[str, Any] | None = None) -> int:
+    """Bytes of all weights as float32, packed ones counted by the values they hold.
+
+    Where `quantization` mixes widths, every word counts as one of the narrowest.
+    """
+    settings = summary(quantization) or {"bits": [_USUAL_BITS]}
+    per_word = 32 // min(settings["bits"])
     total = 0
     for name, tensor in index.tensors.items():
         count = tensor.nbytes // _ITEM_BYTES.get(tensor.dtype, 2)
-        if tensor.dtype == "U32" and name.endswith(".weight"):
-            # At least 2 bits a value would be 16 in a word; 4 bits is what packs use, 8 of them.
-            count *= 8
+        if name.endswith(PACKED_SUFFIXES) or (tensor.dtype == "U32" and name.endswith(".weight")):
+            count *= per_word
         total += 4 * count
     return total
 
 
+# The width of a packed head behind a plain trunk, where no configuration tells it.
+_USUAL_BITS = 4
 _ITEM_BYTES = {"F64": 8, "F32": 4, "U32": 4, "I32": 4, "F8_E4M3": 1, "U8": 1, "I8": 1}
 
 
@@ -167,6 +187,15 @@ def read_sampler_defaults(folder: Path) -> dict[str, float]:
     if not isinstance(found, Mapping) or found.get("do_sample") is False:
         return {}
     return {k: found[k] for k in _SAMPLER_KEYS if isinstance(found.get(k), int | float)}
+
+
+def _require_hashes(inspection: Inspection) -> None:
+    if inspection.contract is None or inspection.contract.content is None:
+        raise UsageError(
+            f"verify_hashes was asked for, and {inspection.path} records no hashes: it has no {CONTRACT_NAME} with "
+            "content.",
+            hint="Load it without, or forge it, which records them.",
+        )
 
 
 def _index(inspection: Inspection) -> TensorIndex:
@@ -194,10 +223,7 @@ def _head(
 ) -> tuple[Head, HeadBinding]:
     family = inspection.family
     assert family is not None  # take_head found tensors
-    if has_fp8(tensors):
-        tensors = dequantize_fp8(
-            tensors, block_shape(inspection.config), precision.dtype or mx.bfloat16
-        )
+    tensors = unpack(tensors, inspection.config, precision.dtype or mx.bfloat16)
     if precision.dtype is not None:
         tensors = widen(tensors, precision.dtype)
     module, binding = bind_head(

@@ -17,7 +17,7 @@ from mtplx.contracts.errors import CorruptModelError, UnsupportedModelError
 from mtplx.contracts.families import num_trunk_layers
 from mtplx.contracts.head_names import looks_like_mtp
 from mtplx.runtime.loading.arrays import Weights, stack_experts, unfuse_experts
-from mtplx.runtime.loading.fp8 import block_shape, dequantize_fp8, has_fp8
+from mtplx.runtime.loading.packed import unpack
 from mtplx.runtime.loading.quantization import quantize_as_stored
 
 # Text-only exports and one alias of MLX packs, by the mlx-lm module that reads them.
@@ -35,32 +35,54 @@ def build_trunk(
     """The trunk of `folder` with `weights` (the head's taken out), and warnings.
 
     `model_type` is the family's, for a config that has none.
-    `dtype` widens floating tensors before anything is computed with them, so that norm shifts and FP8 products
-    are not rounded; None keeps the stored types.
+    `dtype` widens floating tensors before anything is computed with them, so that norm shifts and unpacked
+    products are not rounded; None keeps the stored types.
 
     Raises:
         UnsupportedModelError: mlx-lm has no such model, or refuses its configuration.
         CorruptModelError: tensors are missing, unexpected or of the wrong shape.
     """
-    # A config may name its model by architecture only.
-    config = {"model_type": model_type, **load_config(folder)}
-    model = _build_model(folder, config)
-    if has_fp8(weights):
-        weights = dequantize_fp8(weights, block_shape(config), dtype or mx.bfloat16)
+    config = trunk_config(folder, model_type)
+    model = build_model(folder, config)
+    weights = unpack(weights, config, dtype or mx.bfloat16)
     if dtype is not None:
         weights = widen(weights, dtype)
-    weights = _sanitize(model, _published_experts(weights, str(config["model_type"])))
+    weights = arrange(model, weights, config)
     quantization = config.get("quantization") or _text(config).get("quantization")
     strangers = quantize_as_stored(model, weights, quantization)
+    load_strictly(model, weights, folder)
+    model.eval()
+    return model, _map_warnings(strangers, num_trunk_layers(config))
+
+
+def trunk_config(folder: Path, model_type: str) -> dict[str, Any]:
+    """config.json of `folder` as mlx-lm reads it; it may name its model by architecture only."""
+    return {"model_type": model_type, **load_config(folder)}
+
+
+def stock_model_type(model_type: str) -> str:
+    """The `model_type` under which mlx-lm itself knows the model."""
+    return _TEXT_TYPES.get(model_type, model_type)
+
+
+def arrange(model: nn.Module, weights: Weights, config: Mapping[str, Any]) -> Weights:
+    """Published tensors under the names and in the shapes of the model's parameters."""
+    return _sanitize(model, _published_experts(weights, str(config["model_type"])))
+
+
+def load_strictly(model: nn.Module, weights: Weights, folder: Path) -> None:
+    """Put `weights`, named as parameters, into the model.
+
+    Raises:
+        CorruptModelError: tensors are missing, unexpected or of the wrong shape.
+    """
     try:
         model.load_weights(list(weights.items()), strict=True)
     except ValueError as error:
         raise CorruptModelError(
-            f"{folder}: the weights do not fit {config['model_type']}: {error}",
+            f"{folder}: the weights do not fit {getattr(model, 'model_type', 'the model')}: {error}",
             hint="config.json and the weight files come from different models; download both again",
         ) from error
-    model.eval()
-    return model, _map_warnings(strangers, num_trunk_layers(config))
 
 
 def _map_warnings(strangers: list[str], num_layers: int) -> list[str]:
@@ -80,9 +102,15 @@ def widen(weights: Weights, dtype: mx.Dtype) -> Weights:
     }
 
 
-def _build_model(folder: Path, config: Mapping[str, Any]) -> nn.Module:
+def build_model(folder: Path, config: Mapping[str, Any]) -> nn.Module:
+    """The mlx-lm model that `config`, of `folder`, describes; its parameters are lazy and random.
+
+    Raises:
+        UnsupportedModelError: mlx-lm has no such model, or refuses its configuration.
+    """
     model_type = str(config["model_type"])
-    module_name = _TEXT_TYPES.get(model_type, MODEL_REMAPPING.get(model_type, model_type))
+    module_name = stock_model_type(model_type)
+    module_name = MODEL_REMAPPING.get(module_name, module_name)
     try:
         module = importlib.import_module(f"mlx_lm.models.{module_name}")
     except ImportError as error:
@@ -104,6 +132,18 @@ def _build_model(folder: Path, config: Mapping[str, Any]) -> nn.Module:
 def _text(config: Mapping[str, Any]) -> Mapping[str, Any]:
     section = config.get("text_config")
     return section if isinstance(section, Mapping) else {}
+
+
+def stock_experts(weights: Weights, model_type: str) -> Weights:
+    """Experts in a spelling that mlx-lm's own sanitize reads; published spellings it knows stay."""
+    if model_type.startswith("qwen3_5") and not any(_needs_stacking(name) for name in weights):
+        return weights
+    return _published_experts(weights, model_type)
+
+
+def _needs_stacking(name: str) -> bool:
+    """Whether an expert tensor of Qwen3.5 is neither fused as published nor stacked."""
+    return ".experts." in name and not name.endswith((".gate_up_proj", ".experts.down_proj"))
 
 
 def _published_experts(weights: Weights, model_type: str) -> Weights:

@@ -21,6 +21,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FOUR = {"group_size": 64, "bits": 4}
+AWQ = {"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemm"}
+GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 128}
+
+
+def compressed(form: str, **weights: Any) -> dict[str, Any]:
+    settings = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32, **weights}
+    return {
+        "quant_method": "compressed-tensors",
+        "format": form,
+        "config_groups": {"group_0": {"targets": ["Linear"], "weights": settings}},
+    }
 
 
 def inspected(folder: Path, **extra: Any) -> Inspection:
@@ -62,6 +73,22 @@ def test_mixed_widths_are_all_told(tmp_path: Path) -> None:
         {"group_size": 32, "bits": 8, "mode": "mxfp8"},
         *({"group_size": 128, "bits": bits} for bits in (2, 3, 5, 6, 8)),
         {"quant_method": "fp8", "weight_block_size": [128, 128], "fmt": "e4m3"},
+        {"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemm"},
+        {"quant_method": "awq", "bits": 4, "group_size": -1, "version": "GEMM"},
+        *({"quant_method": "gptq", "bits": bits, "group_size": 128} for bits in (2, 3, 4, 8)),
+        {**GPTQ, "checkpoint_format": "gptq_v2", "group_size": -1},
+        {**GPTQ, "dynamic": {"-:.*mtp.*": {}, "+:.*down_proj": {"bits": 8}}},
+        compressed("pack-quantized", num_bits=4),
+        compressed("pack-quantized", num_bits=8, strategy="channel", group_size=None),
+        compressed("int-quantized", num_bits=8, strategy="channel"),
+        compressed("float-quantized", num_bits=8, type="float", strategy="tensor"),
+        compressed(
+            "float-quantized",
+            num_bits=8,
+            type="float",
+            strategy="block",
+            block_structure=[128, 128],
+        ),
     ],
 )
 def test_schemes_that_run(tmp_path: Path, block: dict[str, Any]) -> None:
@@ -72,6 +99,76 @@ def test_fp8_is_told_by_its_blocks(tmp_path: Path) -> None:
     block = {"quant_method": "fp8", "weight_block_size": [128, 64]}
     shown = inspected(tmp_path, quantization_config=block).to_json()["quantization"]
     assert shown == {"scheme": "fp8", "bits": [8], "block": [128, 64]}
+
+
+@pytest.mark.parametrize(
+    ("block", "shown"),
+    [
+        (AWQ, {"scheme": "awq", "bits": [4], "group_size": 128}),
+        (
+            {**GPTQ, "dynamic": {"+:.*down_proj": {"bits": 8}}},
+            {"scheme": "gptq", "bits": [4, 8], "group_size": 128},
+        ),
+        (
+            compressed("pack-quantized"),
+            {"scheme": "compressed-tensors", "bits": [4], "group_size": 32},
+        ),
+        (
+            compressed("int-quantized", num_bits=8, strategy="channel"),
+            {"scheme": "compressed-tensors", "bits": [8], "group_size": None},
+        ),
+    ],
+)
+def test_packs_of_other_tools_are_told_like_our_own(
+    tmp_path: Path, block: dict[str, Any], shown: dict[str, Any]
+) -> None:
+    found = inspected(tmp_path, quantization_config=block)
+    assert found.tier is Tier.FAMILY_COMPATIBLE_UNVERIFIED
+    assert found.to_json()["quantization"] == shown
+
+
+SPARSE = {"format": "sparse-24-bitmask"}
+
+
+@pytest.mark.parametrize(
+    ("block", "named"),
+    [
+        *(({**AWQ, "version": form}, form) for form in ("gemv", "gemv_fast", "marlin", "exllama")),
+        ({**AWQ, "version": 1}, "version 1"),
+        ({**AWQ, "backend": "llm-awq"}, "llm-awq"),
+        ({**AWQ, "bits": 8}, "bits 8"),
+        ({**AWQ, "group_size": 0}, "group_size 0"),
+        ({"quant_method": "awq", "bits": 4}, "group_size None"),
+        ({**GPTQ, "checkpoint_format": "marlin"}, "marlin"),
+        ({**GPTQ, "is_marlin_format": True}, "marlin"),
+        ({**GPTQ, "pack_dtype": "int16"}, "int16"),
+        ({**GPTQ, "bits": 5}, "bits 5"),
+        ({**GPTQ, "bits": True}, "bits True"),
+        ({**GPTQ, "dynamic": {"+:.*": {"bits": 6}}}, "bits 6"),
+        ({**GPTQ, "dynamic": [1]}, "dynamic [1]"),
+        ({"quant_method": "compressed-tensors"}, "config_groups None"),
+        *(
+            (compressed(form), form)
+            for form in ("nvfp4-pack-quantized", "mxfp4-pack-quantized", "marlin-24", "dense")
+        ),
+        ({**compressed("pack-quantized"), "sparsity_config": SPARSE}, "sparse-24-bitmask"),
+        ({**compressed("pack-quantized"), "transform_config": {"R1": {}}}, "transform_config"),
+        ({**compressed("pack-quantized"), "config_groups": {"group_0": 4}}, "group_0"),
+        (compressed("pack-quantized", num_bits=3), "num_bits 3"),
+        (compressed("pack-quantized", type="float"), "'float'"),
+        (compressed("pack-quantized", strategy="tensor_group"), "tensor_group"),
+        (compressed("pack-quantized", group_size=None), "group_size None"),
+        (compressed("float-quantized", num_bits=8, type="float", strategy="block"), "block_str"),
+    ],
+)
+def test_variants_that_cannot_be_unpacked_are_named(
+    tmp_path: Path, block: dict[str, Any], named: str
+) -> None:
+    found = inspected(tmp_path, quantization_config=block)
+    assert found.tier is Tier.INCOMPATIBLE
+    assert isinstance(found.error, UnsupportedModelError)
+    assert block["quant_method"] in found.error.message
+    assert named in found.error.message
 
 
 @pytest.mark.parametrize(
@@ -89,10 +186,7 @@ def test_fp8_is_told_by_its_blocks(tmp_path: Path) -> None:
         ({"group_size": 64, "bits": 4, "mode": "new"}, "new"),
         ({"group_size": 64, "bits": 4, "mode": ["affine"]}, "affine"),
         ({**FOUR, "model.layers.0.mlp": {"bits": 9}}, "model.layers.0.mlp"),
-        ({"quant_method": "awq", "bits": 4, "group_size": 128}, "awq"),
-        ({"quant_method": "gptq", "bits": 4, "group_size": 128}, "gptq"),
         ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "bitsandbytes"),
-        ({"quant_method": "compressed-tensors"}, "compressed-tensors"),
         ({"quant_method": ["fp8"]}, "fp8"),
         ({"quant_method": "fp8"}, "weight_block_size"),
         ({"quant_method": "fp8", "weight_block_size": [128]}, "[128]"),

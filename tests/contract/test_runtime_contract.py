@@ -11,11 +11,12 @@ import pytest
 from mtplx.contracts import runtime_contract
 from mtplx.contracts.errors import CorruptModelError, UnsupportedModelError
 from mtplx.contracts.families import Wiring
-from mtplx.contracts.identity import CONTRACT_NAME, FileHash, Identity
+from mtplx.contracts.identity import CONTRACT_NAME
 from mtplx.contracts.runtime_contract import (
     PUBLIC_ENGINE_VERSION,
     RuntimeContract,
     read_contract,
+    write_contract,
 )
 
 if TYPE_CHECKING:
@@ -45,8 +46,16 @@ OURS: dict[str, Any] = {
     "schema_version": 1,
     "mtplx_version": "0.1.0",
     "min_engine_version": "0.1.0",
-    "arch_id": "mimo",
-    "content": {"identity": "a" * 64, "files": {"model.safetensors": "b" * 64}},
+    "arch_id": "mimo-mtp",
+    "mtp_depth_max": 3,
+    "vision": None,
+    "content": {
+        "identity": "a" * 64,
+        "files": {
+            "model.safetensors": {"sha256": "b" * 64, "size": 9, "header_sha256": "c" * 64},
+            "config.json": {"sha256": "d" * 64, "size": 2, "header_sha256": None},
+        },
+    },
     "head": {
         "layout": "mimo",
         "feed": "post",
@@ -54,10 +63,13 @@ OURS: dict[str, Any] = {
         "concat": "hidden_embedding",
         "norm_encoding": "absolute",
         "mask_position0": True,
+        "quantization": {"0.input_proj": {"bits": 8, "group_size": 64, "mode": "affine"}},
     },
     "exactness": {"passed": True, "tokens": 6144, "differences": 0, "numeric_ties": 1},
     "speed_evidence": {"depth": 3, "gain": 1.4, "gain_interval": [1.31, 1.48]},
-    "calibration": {"candidates": []},
+    "calibration": {"scores": [], "decided_by": {"feed": "measurement"}, "norm_shift": {}},
+    "forge_provenance": {"source_repo": "a/b", "versions": {"mlx": "0.32.4"}},
+    "labels": ["degraded-mtp"],
 }
 
 
@@ -122,6 +134,11 @@ def test_own_contract_with_all_evidence(tmp_path: Path) -> None:
         ("speed_evidence", {"gain_interval": [1.0, 1.6]}, "speed"),
         ("speed_evidence", {"gain_interval": None}, "speed"),
         ("speed_evidence", {"gain_interval": [1.5, 1.2]}, "speed"),
+        ("speed_evidence", {"gain": 1.04, "gain_interval": [1.01, 1.08]}, "speed"),
+        ("speed_evidence", {"verdict": "no_mtp_depth_beat_ar"}, "no_mtp_depth_beat_ar"),
+        ("speed_evidence", {"verdict": "mtp_acceptance_collapsed"}, "collapsed"),
+        ("speed_evidence", {"verdict": "exactness_failed"}, "exactness_failed"),
+        ("exactness", {"law": {"passed": False}}, "exactness"),
         ("content", None, "content"),
         ("exactness", None, "exactness"),
     ],
@@ -132,17 +149,6 @@ def test_each_piece_of_evidence_is_needed(
     changed = {**OURS, part: change if change is None else {**OURS[part], **change}}
     (fault,) = read(tmp_path, changed).unproven()
     assert word in fault
-
-
-def test_changed_added_and_removed_files_are_named(tmp_path: Path) -> None:
-    content = {"identity": "a" * 64, "files": {"a": "1" * 64, "b": "2" * 64}}
-    contract = read(tmp_path, {**OURS, "content": content})
-
-    def identity(**hashes: str) -> Identity:
-        return Identity(tuple(FileHash("weights", n, 1, h * 64) for n, h in hashes.items()))
-
-    assert contract.content_differences(identity(a="1", b="2")) == ()
-    assert contract.content_differences(identity(a="9", c="3")) == ("a", "b", "c")
 
 
 @pytest.mark.parametrize(
@@ -186,6 +192,26 @@ def test_engine_version_that_is_reached(tmp_path: Path, version: str) -> None:
         ({**OURS, "content": {"identity": "short", "files": {}}}, "content.identity"),
         ({**OURS, "exactness": {**OURS["exactness"], "passed": "yes"}}, "exactness.passed"),
         ({"min_engine_version": "newest"}, "min_engine_version"),
+        ({**OURS, "head": {**OURS["head"], "feed": "before"}}, "head.feed"),
+        ({**OURS, "head": {**OURS["head"], "mtp_layers": 0}}, "head.mtp_layers"),
+        ({**OURS, "labels": "degraded-mtp"}, "labels"),
+        ({**OURS, "calibration": {"norm_shift": {"norm.weight": 0.5}}}, "norm_shift"),
+        ({"mtp_depth_max": 10**40}, "mtp_depth_max"),
+        ({"mtp_depth_max": 3.0}, "mtp_depth_max"),
+        ({"mtp_depth_max": True}, "mtp_depth_max"),
+        ({"recommended_generation_mode": "fast"}, "recommended_generation_mode"),
+        ({"speed_evidence": {"gain": -1}}, "speed_evidence.gain"),
+        ({"speed_evidence": {"gain_interval": [1.2]}}, "speed_evidence.gain_interval"),
+        ('{"speed_evidence": {"gain": NaN}}', "not finite"),
+        ('{"verified_on": {"load": -Infinity}}', "not finite"),
+        ('{"anything": 1e999}', "not finite"),
+        ('{"arch_id": "a", "arch_id": "b"}', "twice"),
+        ('{"head": {"feed": "pre", "feed": "post"}}', "twice"),
+        ('{"anything": "\\ud800"}', "UTF-8"),
+        ('{"\\udfff": 1}', "UTF-8"),
+        ('{"anything": ' + "[" * 40 + "]" * 40 + "}", "nested"),
+        ('{"anything": ' + "[" * 100_000 + "]" * 100_000 + "}", "nested"),
+        ('{"mtp_depth_max": ' + "9" * 5000 + "}", "JSON"),
     ],
 )
 def test_malformed_contract_names_the_place(tmp_path: Path, contract: object, where: str) -> None:
@@ -207,3 +233,54 @@ def test_wiring_that_is_not_fully_recorded_is_not_guessed(
     tmp_path: Path, public: dict[str, str]
 ) -> None:
     assert read(tmp_path, {**PUBLIC, "mtp_contract": public}).wiring is None
+
+
+@pytest.mark.parametrize("entry", [{"sha256": "a" * 64, "size": 1}, "a" * 64])
+def test_weights_are_recorded_with_their_header(tmp_path: Path, entry: object) -> None:
+    content = {"identity": "a" * 64, "files": {"model.safetensors": entry}}
+    with pytest.raises(CorruptModelError, match=r"content.*safetensors"):
+        read(tmp_path, {**OURS, "content": content})
+
+
+@pytest.mark.parametrize("contract", [PUBLIC, OURS, {}], ids=["public", "ours", "empty"])
+def test_contract_that_is_written_and_read_is_the_same(
+    tmp_path: Path, contract: dict[str, Any]
+) -> None:
+    found = read(tmp_path, contract)
+    write_contract(tmp_path, found)
+    first = (tmp_path / CONTRACT_NAME).read_bytes()
+    assert read_contract(tmp_path) == found
+    write_contract(tmp_path, found)
+    assert (tmp_path / CONTRACT_NAME).read_bytes() == first
+
+
+def test_order_of_the_keys_does_not_depend_on_the_reader_s_input(tmp_path: Path) -> None:
+    write_contract(tmp_path, read(tmp_path, OURS))
+    first = (tmp_path / CONTRACT_NAME).read_bytes()
+    write_contract(tmp_path, read(tmp_path, dict(reversed(OURS.items()))))
+    assert (tmp_path / CONTRACT_NAME).read_bytes() == first
+    assert list(json.loads(first))[:3] == ["schema_version", "mtplx_version", "min_engine_version"]
+
+
+def test_unknown_keys_survive_a_change_at_every_level(tmp_path: Path) -> None:
+    speed = {**OURS["speed_evidence"], "greedy_diagnostic": {"a": [1, None]}}
+    contract = read(tmp_path, {**OURS, "served_model_id": "x", "speed_evidence": speed})
+    changed = contract.model_copy(update={"mtp_depth_max": 5})
+    write_contract(tmp_path, changed)
+    written = json.loads((tmp_path / CONTRACT_NAME).read_text())
+    assert written["mtp_depth_max"] == 5
+    assert written["served_model_id"] == "x"
+    assert written["speed_evidence"]["greedy_diagnostic"] == {"a": [1, None]}
+
+
+def test_public_contract_gets_no_keys_by_being_written(tmp_path: Path) -> None:
+    write_contract(tmp_path, read(tmp_path, PUBLIC))
+    assert json.loads((tmp_path / CONTRACT_NAME).read_text()) == PUBLIC
+
+
+def test_text_only_is_said_in_so_many_words(tmp_path: Path) -> None:
+    write_contract(tmp_path, read(tmp_path, OURS))
+    written = json.loads((tmp_path / CONTRACT_NAME).read_text())
+    assert written["vision"] is None
+    assert written["labels"] == ["degraded-mtp"]
+    assert written["head"]["mask_position0"] is True

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import shutil
 from typing import TYPE_CHECKING, Any, Literal
 
 from tests.support.tensorfile import Tensor, encode, read_values, write_tensors
@@ -30,17 +32,19 @@ from tests.support.tiny_layout import (
     spell_experts,
     store_norms,
 )
+from tests.support.tiny_packed import BLOCKS, pack_all
 from tests.support.tiny_tokenizer import write_generation_config, write_json, write_tokenizer
 from tests.support.tiny_weights import draw_all
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     import numpy as np
     from numpy.typing import NDArray
 
     from tests.support.tiny_layout import Values
+    from tests.support.tiny_packed import Pack
 
 Layout = Literal["hf", "mlx"]
 
@@ -69,6 +73,7 @@ def build_tiny(
     layout: Layout = "hf",
     quantize: Mapping[str, Any] | None = None,
     fp8: bool = False,
+    pack: Pack | None = None,
     norm_convention: NormConvention | None = None,
     sidecar: str | None = None,
     single_file: bool = False,
@@ -83,18 +88,21 @@ def build_tiny(
     or, the habit of MLX packs, as `switch_mlp.*`; a trunk keeps its family's spelling.
     ``norm_convention`` concerns the head's norms of the zero-centred families: published folders
     are raw and MLX packs final unless it says otherwise. ``quantize`` holds the fields of
-    `tiny_mlx.Quantize`; take a ``hidden`` that is twice its group size or more. ``sidecar`` puts
-    the head in a file of its own, which no index lists. ``single_file`` writes one
-    `model.safetensors` and no index. ``config_overrides`` replace keys where they are, `...`
-    removes one. The same seed gives the same model in every layout.
+    `tiny_mlx.Quantize`; take a ``hidden`` that is twice its group size or more. ``pack`` stores
+    the large matrices as other tools do (`tiny_packed`). ``sidecar`` puts the head in a file of
+    its own, which no index lists. ``single_file`` writes one `model.safetensors` and no index.
+    ``config_overrides`` replace keys where they are, `...` removes one. The same seed gives the
+    same model in every layout.
 
     Raises:
         ValueError: for options which exclude each other.
     """
     if quantize is not None and (layout != "mlx" or fp8):
         raise ValueError("quantize needs layout='mlx' and fp8=False")
-    if fp8 and layout != "hf":
-        raise ValueError("fp8 needs layout='hf'")
+    if (fp8 or pack) and layout != "hf":
+        raise ValueError("fp8 and pack need layout='hf'")
+    if fp8 and pack:
+        raise ValueError("fp8 and pack exclude each other")
     folder.mkdir(parents=True, exist_ok=True)
     config = make_config(family, layers, vocab, hidden)
     if declared:
@@ -112,11 +120,19 @@ def build_tiny(
     experts: Experts = "stacked" if stacked else "separate"
     head_values = spell_experts(head_values, "fused" if fused_experts else experts)
     head_values = _place_head(family, config, head_values, prefix)
-    if family == "qwen3_5_moe" and not fp8:
+    if family == "qwen3_5_moe" and not (fp8 or pack):
         trunk = spell_experts(trunk, "fused")
 
     if fp8:
-        trunk_tensors, head_tensors = _write_fp8(folder, config, trunk, head_values, dtype)
+        declare_fp8(config)
+        trunk_tensors, head_tensors = _write_compressed(
+            folder, trunk, head_values, lambda values: compress_fp8(values, dtype)
+        )
+    elif pack is not None:
+        config["quantization_config"] = BLOCKS[pack]
+        trunk_tensors, head_tensors = _write_compressed(
+            folder, trunk, head_values, lambda values: pack_all(values, dtype, pack)
+        )
     elif layout == "mlx":
         trunk_tensors, head_tensors = _as_mlx(config, trunk, head_values, dtype, quantize)
     else:
@@ -136,8 +152,19 @@ def build_tiny(
 
 
 def fp8_truth(folder: Path) -> dict[str, NDArray[np.float32]]:
-    """What the tensors of a folder built with ``fp8=True`` stand for, in float32."""
+    """What the tensors of a folder built with ``fp8=True`` or ``pack`` stand for, in float32."""
     return read_values(_truth_path(folder))
+
+
+def unpacked_copy(folder: Path) -> Path:
+    """The same model as plain float32 weights, in a folder beside the packed one."""
+    copy = folder.parent / f"{folder.name}-plain"
+    shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("*.safetensors*"))
+    shutil.copy(_truth_path(folder), copy / "model.safetensors")
+    config = json.loads((copy / "config.json").read_text())
+    del config["quantization_config"]
+    write_json(copy / "config.json", config)
+    return copy
 
 
 def _truth_path(folder: Path) -> Path:
@@ -184,12 +211,14 @@ def _place_head(family: FamilyName, config: Config, values: Values, prefix: str 
     return add_prefix(values, prefix)
 
 
-def _write_fp8(
-    folder: Path, config: Config, trunk: Values, head: Values, dtype: str
+def _write_compressed(
+    folder: Path,
+    trunk: Values,
+    head: Values,
+    compress: Callable[[Values], tuple[dict[str, Tensor], Values]],
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    declare_fp8(config)
-    trunk_tensors, truth = compress_fp8(trunk, dtype)
-    head_tensors, head_truth = compress_fp8(head, dtype)
+    trunk_tensors, truth = compress(trunk)
+    head_tensors, head_truth = compress(head)
     values = {**truth, **head_truth}
     write_tensors(_truth_path(folder), {name: encode(v, "F32") for name, v in values.items()})
     return trunk_tensors, head_tensors

@@ -9,15 +9,23 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mtplx.contracts.errors import CorruptModelError, TensorFileError
-from mtplx.contracts.identity import Identity, Role, content_identity, identity_files
+from mtplx.contracts.identity import (
+    Identity,
+    Role,
+    content_identity,
+    header_sha256,
+    identity_files,
+    record_file,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 WEIGHTS = ("model.safetensors", "mtp/head.safetensors")
+# Both begin with the length of a header of two bytes.
 CONTENT = {
-    "model.safetensors": "trunk",
-    "mtp/head.safetensors": "head",
+    "model.safetensors": "\2\0\0\0\0\0\0\0{}trunk",
+    "mtp/head.safetensors": "\2\0\0\0\0\0\0\0{}head",
     "config.json": "{}",
     "generation_config.json": "{}",
     "tokenizer.json": "words",
@@ -52,7 +60,26 @@ def test_all_files_that_decide_the_output_are_counted(folder: Path) -> None:
     assert roles["tokenizer_config.json"] == "tokenizer"
     assert roles["additional_chat_templates/tool_use.jinja"] == "template"
     assert roles["generation_config.json"] == "config"
-    assert found.hashes().keys() == COUNTED
+    assert found.records().keys() == COUNTED
+
+
+def test_record_of_weights_tells_the_header_from_the_rest(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    before = record_file(path)
+    assert before.size == len(CONTENT["model.safetensors"])
+    assert before.header_sha256 == header_sha256(path)
+    path.write_text("\2\0\0\0\0\0\0\0{}TRUNK")
+    assert record_file(path).header_sha256 == before.header_sha256
+    assert record_file(path).sha256 != before.sha256
+    path.write_text("\2\0\0\0\0\0\0\0[]trunk")
+    assert record_file(path).header_sha256 != before.header_sha256
+    assert record_file(folder / "config.json").header_sha256 is None
+
+
+def test_weights_too_short_for_a_header(folder: Path) -> None:
+    (folder / "model.safetensors").write_text("trunk")
+    with pytest.raises(TensorFileError, match="too short"):
+        record_file(folder / "model.safetensors")
 
 
 @pytest.mark.parametrize("name", sorted(COUNTED))
@@ -81,8 +108,8 @@ def test_place_of_the_folder_does_not_count(folder: Path) -> None:
 
 def test_exchanged_contents_are_another_model(folder: Path) -> None:
     before = identity(folder).combined
-    (folder / "model.safetensors").write_text("head")
-    (folder / "mtp/head.safetensors").write_text("trunk")
+    (folder / "model.safetensors").write_text(CONTENT["mtp/head.safetensors"])
+    (folder / "mtp/head.safetensors").write_text(CONTENT["model.safetensors"])
     assert identity(folder).combined != before
 
 

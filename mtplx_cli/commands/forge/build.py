@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from mtplx.contracts.errors import INTERRUPTED_EXIT_CODE, UsageError
+from mtplx.commands.forge.evidence import contract_rows
+from mtplx.commands.forge.probe import show_plan
+from mtplx.contracts.errors import INTERRUPTED_EXIT_CODE
 from mtplx.render import Row
 from mtplx.screen import Screen
 
@@ -40,6 +42,13 @@ def build(
         Literal["full", "exactness", "none"],
         typer.Option("--verify", help="Measure exactness and speed, exactness alone, or nothing."),
     ] = "full",
+    calibrate: Annotated[
+        bool,
+        typer.Option(
+            "--calibrate/--no-calibrate",
+            help="Find the head's wiring by measurement, or take the family's default.",
+        ),
+    ] = True,
     calibration_text: Annotated[
         Path | None, typer.Option(help="Calibrate on this text instead of the one that ships.")
     ] = None,
@@ -64,21 +73,23 @@ def build(
     """
     from mtplx.forge.build import prepare_build, run_build
     from mtplx.forge.recipe import load_recipe
-    from mtplx.forge.source import open_source
 
     screen = Screen(quiet=quiet or as_json)
     job = prepare_build(
-        open_source(source, revision=revision),
+        source,
         load_recipe(recipe),
         out.expanduser(),
+        revision=revision,
         name=name,
         run_id=run_id,
         resume=resume,
+        calibrate=calibrate,
         verify=verification,
         allow_degraded_mtp=allow_degraded_mtp,
         calibration_text=calibration_text,
     )
-    _show_plan(job, screen, as_json=as_json and dry_run, asked_for=dry_run)
+    if dry_run or not quiet:
+        show_plan(job.plan, screen if dry_run else Screen(quiet=quiet), as_json=as_json and dry_run)
     if dry_run:
         return
     if not (yes or as_json):
@@ -89,7 +100,26 @@ def build(
                 job, lambda phase, label, done: progress.update(f"{phase}: {label}", done)
             )
     except KeyboardInterrupt as stopped:
-        screen.note(f"{stopped or 'stopped'}; go on with the same command and --resume")
+        screen.note(f"{stopped or 'stopped'}; the same command with --resume goes on")
         raise
-    _show_result(result, screen, as_json=as_json)
+    if as_json:
+        screen.write_json(result.outcome)
+    else:
+        screen.table(result.path.name, _result_rows(result), sys.stdout)
     raise typer.Exit(result.exit_code)
+
+
+def _confirm(job: "BuildJob") -> None:
+    """Ask before anything is fetched or written, where there is somebody to ask."""
+    if not sys.stdin.isatty():
+        return
+    if not typer.confirm(f"Build {job.target}?", default=True, err=True):
+        raise typer.Exit(INTERRUPTED_EXIT_CODE)
+
+
+def _result_rows(result: "BuildResult") -> list[Row]:
+    contract, outcome = result.contract, result.outcome
+    rows = [Row("path", str(result.path)), Row("verdict", outcome["verdict"])]
+    rows += [Row("reason", reason) for reason in outcome["failure_reasons"]]
+    rows += contract_rows(contract)
+    return [*rows, Row("next", f"mtplx run --model {result.path} \"Hello\"")]

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from mtplx.contracts.errors import CorruptModelError, UnsupportedModelError
+from mtplx.contracts.quantization import fp8_block
 from mtplx.runtime.loading.folder import load
-from mtplx.runtime.loading.fp8 import block_shape, dequantize_fp8, has_fp8
+from mtplx.runtime.loading.packed import is_packed, unpack
 from tests.support import disk as damage
 from tests.support import fp8
 from tests.support.tensorfile import encode, read_tensors, write_tensors
@@ -69,9 +70,9 @@ def test_a_matrix_of_several_blocks_is_scaled_block_by_block(tiny: TinyFactory) 
 def test_every_code_has_its_value() -> None:
     codes = np.array([c for c in range(256) if c & 0x7F != 0x7F], np.uint8)[None]
     weights = {"w": mx.array(codes), "w_scale_inv": mx.array([[2.0, 2.0]])}
-    assert has_fp8(weights)
-    found = dequantize_fp8(weights, (128, 128), mx.float32)
-    assert not has_fp8(found)
+    assert is_packed(weights)
+    found = unpack(weights, {}, mx.float32)
+    assert not is_packed(found)
     np.testing.assert_array_equal(np.array(found["w"]), fp8.from_codes(codes) * 2)
 
 
@@ -85,15 +86,15 @@ def test_scales_of_another_shape_are_refused(tiny: TinyFactory) -> None:
 
 def test_scales_without_a_weight_are_refused() -> None:
     with pytest.raises(CorruptModelError, match="w_scale_inv has no weight"):
-        dequantize_fp8({"w_scale_inv": mx.ones((1, 1))}, (128, 128), mx.float32)
+        unpack({"w_scale_inv": mx.ones((1, 1))}, {}, mx.float32)
 
 
 @pytest.mark.parametrize("found", ["128", [128], [128, 0], [1.5, 2]])
 def test_a_bad_block_size_is_refused(found: object) -> None:
     with pytest.raises(UnsupportedModelError, match="weight_block_size"):
-        block_shape({"quantization_config": {"weight_block_size": found}})
+        fp8_block({"quantization_config": {"weight_block_size": found}})
 
 
 def test_blocks_are_128_by_128_when_nothing_is_said() -> None:
-    assert block_shape({}) == (128, 128)
-    assert block_shape({"quantization_config": {"weight_block_size": [64, 32]}}) == (64, 32)
+    assert fp8_block({}) == (128, 128)
+    assert fp8_block({"quantization_config": {"weight_block_size": [64, 32]}}) == (64, 32)

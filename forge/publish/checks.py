@@ -1,0 +1,197 @@
+"""What has to hold before an artifact is shown to the world. All of it is looked at on this machine."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from pathlib import PurePosixPath
+from typing import Any, Final
+
+from mtplx.contracts.content_check import compare_content
+from mtplx.contracts.errors import MTPLXError
+from mtplx.contracts.identity import CONTRACT_NAME, identity_files
+from mtplx.contracts.inspection import Inspection, Tier
+from mtplx.contracts.tensor_header import shortened
+from mtplx.forge.publish.listing import Listing
+from mtplx.forge.publish.secrets import find_secrets
+from mtplx.forge.publish.texts import (
+    MAX_TEXT_BYTES,
+    is_vocabulary,
+    local_paths,
+    raw_text,
+    visible_text,
+)
+
+CARD_NAME: Final = "README.md"
+MAX_FILE_BYTES: Final = 50_000_000_000
+"""The most that the hub takes as one file."""
+
+_DOCUMENTS = ("LICENSE*", "LICENCE*", "COPYING*", "NOTICE*", "USE_POLICY*")
+_MAX_SHOWN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """The result of one check; `fix` says what to do about a failed one."""
+
+    id: str
+    passed: bool
+    message: str
+    fix: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Every field by its name."""
+        return asdict(self)
+
+
+def check_files(listing: Listing, inspection: Inspection) -> Iterable[Check]:
+    """Whether the folder holds the files of an artifact and nothing else."""
+    yield _absent(
+        "no_symlinks",
+        listing.links,
+        "symbolic links",
+        "Put the files themselves into the folder: cp -L copies what links lead to.",
+    )
+    yield _absent(
+        "no_special_files", listing.special, "files that are no regular files", "Remove them."
+    )
+    wanted = expected_files(listing, inspection)
+    yield _absent(
+        "no_unexpected_files",
+        [name for name in listing.files if name not in wanted],
+        "files that are no part of an artifact",
+        "Move them elsewhere; an artifact has no code, no other weights and no hidden files.",
+    )
+    yield _absent(
+        "file_sizes",
+        [name for name, size in listing.files.items() if size > MAX_FILE_BYTES],
+        f"files larger than the {MAX_FILE_BYTES // 10**9} GB that the hub takes",
+        "Build again with a smaller shard_size_gib in the recipe.",
+    )
+
+
+def expected_files(listing: Listing, inspection: Inspection) -> frozenset[str]:
+    """Files of the model, the contract, the card, and licence texts.
+
+    Of a model that cannot be read every weight file is expected: it has failed already.
+    """
+    index = inspection.index
+    all_weights = tuple(name for name in listing.files if name.endswith(".safetensors"))
+    weights = index.files if index is not None else all_weights
+    model = {name for _, name in identity_files(inspection.path, weights)}
+    documents = {
+        name
+        for name in listing.files
+        if "/" not in name and any(PurePosixPath(name).match(glob) for glob in _DOCUMENTS)
+    }
+    return frozenset(model | documents | {CONTRACT_NAME, CARD_NAME})
+
+
+def check_texts(listing: Listing, inspection: Inspection, card: str) -> Iterable[Check]:
+    """Whether any text of the folder, or the new card, gives away what is private."""
+    paths: list[str] = []
+    secrets: list[str] = []
+    unread: list[str] = []
+    for name, text in _texts(listing, inspection, card, unread):
+        visible = visible_text(text)
+        secrets += [f"{name} line {s.line}: {s.kind}" for s in find_secrets(text)]
+        if visible is not text and not secrets:
+            secrets += [f"{name}: {s.kind}" for s in find_secrets(visible)]
+        if not is_vocabulary(name):
+            paths += [f"{name}: {shortened(found)}" for found in local_paths(visible)]
+    yield _absent(
+        "no_local_paths",
+        paths,
+        "places that name this or another machine's folders or host",
+        "Remove them from the files; contracts that name local paths have to be built again.",
+    )
+    yield _absent(
+        "no_secrets",
+        secrets + unread,
+        "places that look like credentials",
+        "Remove them, and revoke every credential that was real.",
+    )
+
+
+def check_contract(inspection: Inspection) -> Check:
+    """Whether the folder has a contract of ours that covers a head and all files."""
+    fix = "Build the artifact with `mtplx forge build`."
+    contract = inspection.contract
+    if contract is None:
+        reason = str(inspection.error) if inspection.error else f"there is no {CONTRACT_NAME}"
+        return Check("runtime_contract_exists", False, f"No usable contract: {reason}", fix)
+    if contract.is_public:
+        return Check(
+            "runtime_contract_exists", False, f"{CONTRACT_NAME} was written by another tool", fix
+        )
+    missing = [key for key in ("head", "content") if getattr(contract, key) is None]
+    if missing:
+        message = f"{CONTRACT_NAME} has no {' and no '.join(missing)}"
+        return Check("runtime_contract_exists", False, message, fix)
+    return Check("runtime_contract_exists", True, f"{CONTRACT_NAME} is complete")
+
+
+def check_verified(inspection: Inspection, *, force_unverified: bool) -> Check:
+    """Whether the artifact is verified and every byte is as it was then, or labelled otherwise.
+
+    Files that are not those of the contract cannot be forced: its evidence is about others.
+    """
+    reason = inspection.reasons[-1] if inspection.reasons else str(inspection.tier)
+    if inspection.tier is Tier.VERIFIED:
+        return Check("inspect_verified", True, "every byte is as it was verified")
+    if not inspection.can_use_head:
+        fix = "Build the artifact again with `mtplx forge build`."
+        return Check("inspect_verified", False, f"the folder is {inspection.tier}: {reason}", fix)
+    if changed := _changed_files(inspection):
+        fix = "Restore them, or build the artifact again; --force-unverified does not cover this."
+        message = f"files differ from those of the contract: {_shown(changed)}"
+        return Check("inspect_verified", False, message, fix)
+    if force_unverified:
+        return Check("inspect_verified", True, f"published with the label unverified. {reason}")
+    fix = (
+        "Run `mtplx forge verify PATH --stamp`, or add --force-unverified to publish it with the "
+        "label unverified."
+    )
+    return Check("inspect_verified", False, reason, fix)
+
+
+def outcome_of(check_id: str, work: Callable[[], str]) -> Check:
+    """The check that `work` makes: it returns what is right, or raises what is wrong."""
+    try:
+        return Check(check_id, True, work())
+    except MTPLXError as error:
+        return Check(check_id, False, error.message, error.hint)
+
+
+def _changed_files(inspection: Inspection) -> tuple[str, ...]:
+    """Small files that differ from the contract; weights that do end an inspection by themselves."""
+    contract, index = inspection.contract, inspection.index
+    if contract is None or contract.content is None or index is None:
+        return ()
+    recorded = contract.content.records()
+    return compare_content(inspection.path, index.files, recorded, full=False).others
+
+
+def _texts(
+    listing: Listing, inspection: Inspection, card: str, unread: list[str]
+) -> Iterable[tuple[str, str]]:
+    yield f"{CARD_NAME} (new)", card
+    for name, size in listing.files.items():
+        if not name.endswith(".safetensors") and size > MAX_TEXT_BYTES:
+            unread.append(f"{name}: too large to be searched ({size} bytes)")
+            continue
+        try:
+            yield name, raw_text(inspection.path / name)
+        except (OSError, MTPLXError) as cause:
+            unread.append(f"{name}: cannot be searched: {cause}")
+
+
+def _absent(check_id: str, found: Iterable[str], what: str, fix: str) -> Check:
+    names = list(found)
+    if not names:
+        return Check(check_id, True, f"no {what}")
+    return Check(check_id, False, f"{len(names)} {what}: {_shown(names)}", fix)
+
+
+def _shown(names: Iterable[str]) -> str:
+    listed = [shortened(name) for name in names]
+    more = f", and {len(listed) - _MAX_SHOWN} more" if len(listed) > _MAX_SHOWN else ""
+    return ", ".join(listed[:_MAX_SHOWN]) + more
