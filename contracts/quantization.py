@@ -16,7 +16,7 @@ from mtplx.contracts.tensor_header import shortened
 from mtplx.contracts.tensors import TensorIndex
 
 # MLX's modes: bits and group sizes that its kernels exist for.
-_MODES: dict[str, tuple[frozenset[int], frozenset[int]]] = {
+MODES: dict[str, tuple[frozenset[int], frozenset[int]]] = {
     "affine": (frozenset({2, 3, 4, 5, 6, 8}), frozenset({32, 64, 128})),
     "mxfp4": (frozenset({4}), frozenset({32})),
     "nvfp4": (frozenset({4}), frozenset({16})),
@@ -188,12 +188,12 @@ def _check_mode(
     values = {**{k: (default or {}).get(k) for k in ("bits", "group_size", "mode")}, **spec}
     mode = values.get("mode") or "affine"
     bits, group = values.get("bits"), values.get("group_size")
-    if not isinstance(mode, str) or mode not in _MODES:
+    if not isinstance(mode, str) or mode not in MODES:
         raise unsupported_quantization(
             f"config.json gives {what} the mode {shortened(ascii(mode))}"
         )
     for name, value, allowed in zip(
-        ("bits", "group_size"), (bits, group), _MODES[mode], strict=True
+        ("bits", "group_size"), (bits, group), MODES[mode], strict=True
     ):
         if type(value) is not int or value not in allowed:
             raise unsupported_quantization(

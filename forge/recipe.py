@@ -19,7 +19,7 @@ from pydantic import (
     model_validator,
 )
 
-from mtplx.contracts.quantization import _MODES as MODES
+from mtplx.contracts.quantization import MODES
 from mtplx.forge.recipe_text import (
     PRESETS,
     Origin,

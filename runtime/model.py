@@ -36,7 +36,8 @@ class Model:
     """A model in memory. Made by `mtplx.load`; everything about it is read-only to callers.
 
     `device` says where and with what it computes; `sampler_defaults` are the values of its generation_config.json;
-    `warnings` what a user should know about how it was loaded.
+    `warnings` what a user should know about how it was loaded; `head_norm_encoding` says whether the head's gains
+    were stored as they are ("absolute") or minus one ("delta").
     """
 
     inspection: Inspection
@@ -47,6 +48,7 @@ class Model:
     sampler_defaults: Mapping[str, float]
     warnings: tuple[str, ...]
     kv_bits: int | None = None
+    head_norm_encoding: str | None = None
     known_costs: Costs | None = field(default=None, repr=False)
 
     @property

@@ -38,19 +38,20 @@ class HeadRecord:
     """The written head.
 
     `quantization` has bits, group size and mode, and modules that differ by their path; None for a
-    head that is not packed. `mtp_layers` counts physical layers. `dropped` says of each published
+    head that is not packed. `policy` is the recipe's. `mtp_layers` counts physical layers. `dropped` says of each published
     tensor that was left out why. `notes` are for the user.
     """
 
     file: FileRecord
     quantization: dict[str, Any] | None
+    policy: str
     mtp_layers: int
     dropped: dict[str, str]
     notes: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Every field by its name."""
-        return {**asdict(self), "notes": list(self.notes)}
+        """Every field by its name, and `norm_encoding`, which is that of every head written here."""
+        return {**asdict(self), "notes": list(self.notes), "norm_encoding": "absolute"}
 
 
 def convert_head(
@@ -103,7 +104,14 @@ def convert_head(
     elif recipe.head is not None:
         weights, packing = pack_matrices(family, names, weights, recipe.head)
     record = write_tensors(out / HEAD_FILE, weights, metadata=_METADATA)
-    return HeadRecord(record, packing, found.num_layers, dropped, tuple(notes))
+    return HeadRecord(
+        file=record,
+        quantization=packing,
+        policy=recipe.mtp_policy,
+        mtp_layers=found.num_layers,
+        dropped=dropped,
+        notes=tuple(notes),
+    )
 
 
 def apply_norm_shift(path: Path, shift: Mapping[str, int]) -> FileRecord:

@@ -143,7 +143,7 @@ class Download:
                 )
             )
 
-        with hub_errors(self.repo, f"download of {file.name}"):
+        with hub_errors(self.repo, f"downloading {file.name}"):
             path = retried(transfer, statuses=LEFT_BY_LIBRARY, sleep=stop.wait)
             if file.has_content_of(path):
                 return None

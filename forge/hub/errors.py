@@ -33,7 +33,7 @@ _LOG_IN = "log in with `hf auth login` or set HF_TOKEN"
 def hub_errors(repo: str, doing: str, *, revision: str | None = None) -> Iterator[None]:
     """Turn failures in the block into DownloadError, UsageError or ResourceError.
 
-    `doing` completes "... while": "reading config.json".
+    `doing` completes "failed while ...": "reading config.json".
     """
     try:
         yield
@@ -64,15 +64,13 @@ def as_mtplx_error(
         return UsageError(f"{repo} is no valid repository: {shortened(str(error))}.")
     if isinstance(error, httpx2.HTTPError | httpx2.InvalidURL):
         return DownloadError(
-            f"The connection to {constants.ENDPOINT} failed while {doing} of {repo}: "
+            f"{repo}: the connection to {constants.ENDPOINT} failed while {doing}: "
             f"{_shown(error)}.",
             hint="Check the network and HF_ENDPOINT, and run the command again.",
         )
     if isinstance(error, OSError) and error.errno is not None:
         return _file_error(error, repo, doing)
-    return DownloadError(
-        f"{doing.capitalize()} of {repo} failed: {_shown(error)}.", hint="Run the command again."
-    )
+    return DownloadError(f"{repo}: {doing} failed: {_shown(error)}.", hint="Run the command again.")
 
 
 def _http_error(
@@ -95,16 +93,16 @@ def _http_error(
         message = f"{repo} has no such revision: {shortened(revision or 'main')}."
         hint = f"Branches, tags and commits are listed at {page}."
     elif isinstance(error, RemoteEntryNotFoundError):
-        message = f"A file of {repo} is not there (HTTP 404 while {doing})."
+        message = f"{repo}: a file is not there (HTTP 404 while {doing})."
         hint = "Was the repository changed? Run the command again."
     elif status == 404:
         message = f"There is no such repository: {repo} (at {constants.ENDPOINT})."
         hint = "Check the spelling; for a folder of this machine, give a path that exists."
     elif status == 429:
-        message = f"The hub received too many requests (HTTP 429 while {doing} of {repo})."
+        message = f"{repo}: the hub received too many requests (HTTP 429 while {doing})."
         hint = "Wait some minutes and run the command again; logged-in users may ask more often."
     else:
-        message = f"The hub answered HTTP {status} while {doing} of {repo}."
+        message = f"{repo}: the hub answered HTTP {status} while {doing}."
         hint = "Run the command again later; files that are complete are kept."
     return DownloadError(message, hint=hint)
 
@@ -114,18 +112,22 @@ def _file_error(error: OSError, repo: str, doing: str) -> MTPLXError:
     reason = f"{Path(str(place))}: {error.strerror or error}"
     if error.errno in _NO_SPACE:
         return ResourceError(
-            f"The disk is full ({reason}) while {doing} of {repo}.",
+            f"{repo}: the disk is full while {doing} ({reason}).",
             hint="Free some disk space, or set HF_HOME to a larger disk.",
         )
     return DownloadError(
-        f"{doing.capitalize()} of {repo} failed: {reason}.",
+        f"{repo}: {doing} failed: {reason}.",
         hint="Check the permissions of the cache, or set HF_HOME to another folder.",
     )
 
 
 def _root(error: BaseException) -> BaseException:
-    """What went wrong, under the "not in the cache either" that the library wraps around it."""
-    while isinstance(error, LocalEntryNotFoundError) and error.__cause__ is not None:
+    """What went wrong, under what the library wraps around it.
+
+    That is "not in the cache either" for downloads and a bare RuntimeError for uploads.
+    """
+    wrappers = (LocalEntryNotFoundError, RuntimeError)
+    while isinstance(error, wrappers) and error.__cause__ is not None:
         error = error.__cause__
     return error
 

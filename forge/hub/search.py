@@ -67,7 +67,7 @@ def discover(query: str | None = None, *, limit: int = 20, offset: int = 0) -> l
         )
     if offset < 0:
         raise UsageError(f"The offset is {offset}, expected 0 or more.")
-    with hub_errors("models", "search"):
+    with hub_errors("discover", "searching"):
         rows = _search(query, offset + limit) if query else _search_families(offset + limit)
         return [describe(info) for info in islice(rows, offset, offset + limit)]
 

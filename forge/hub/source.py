@@ -110,7 +110,7 @@ class HubSource:
                 raise
 
     def _read_head(self, name: str, size: int) -> bytes:
-        with hub_errors(self.repo, f"reading of the header of {name}"):
+        with hub_errors(self.repo, f"reading the header of {name}"):
             return read_head(self.repo, self.commit, name, size)
 
 
@@ -121,7 +121,7 @@ def open_repository(address: Address, *, label: str, cache_dir: Path | None = No
     """
     repo, revision = address.repo, address.revision
     cache = Path(cache_dir or constants.HF_HUB_CACHE).expanduser().resolve()
-    with hub_errors(repo, "listing of the files", revision=revision):
+    with hub_errors(repo, "listing its files", revision=revision):
         info = retried(
             lambda: HfApi().model_info(
                 repo, revision=revision, files_metadata=True, timeout=_LIST_TIMEOUT_S

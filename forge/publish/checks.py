@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import PurePosixPath
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from mtplx.contracts.content_check import compare_content
 from mtplx.contracts.errors import MTPLXError
@@ -19,6 +19,8 @@ from mtplx.forge.publish.texts import (
     raw_text,
     visible_text,
 )
+
+T = TypeVar("T")
 
 CARD_NAME: Final = "README.md"
 MAX_FILE_BYTES: Final = 50_000_000_000
@@ -153,12 +155,12 @@ def check_verified(inspection: Inspection, *, force_unverified: bool) -> Check:
     return Check("inspect_verified", False, reason, fix)
 
 
-def outcome_of(check_id: str, work: Callable[[], str]) -> Check:
-    """The check that `work` makes: it returns what is right, or raises what is wrong."""
+def attempt(check_id: str, work: Callable[[], T], says: str) -> tuple[T | None, Check]:
+    """What `work` returns, and the check that it makes by raising or not; `says` is for success."""
     try:
-        return Check(check_id, True, work())
+        return work(), Check(check_id, True, says)
     except MTPLXError as error:
-        return Check(check_id, False, error.message, error.hint)
+        return None, Check(check_id, False, error.message, error.hint)
 
 
 def _changed_files(inspection: Inspection) -> tuple[str, ...]:

@@ -21,22 +21,22 @@ _SPDX: Final = """
     CC-BY-NC-SA-3.0 CC-BY-NC-SA-4.0 CDLA-Sharing-1.0 CDLA-Permissive-1.0 CDLA-Permissive-2.0 WTFPL
     ECL-2.0 EPL-1.0 EPL-2.0 etalab-2.0 EUPL-1.1 EUPL-1.2 AGPL-3.0 GPL-2.0 GPL-3.0 LGPL-2.1 LGPL-3.0
     ISC LPPL-1.3c MS-PL MPL-2.0 OSL-3.0 PostgreSQL OFL-1.1 NCSA Unlicense Zlib PDDL-1.0 LGPLLR
-""".split()
+"""
 _HUB_ONLY: Final = """
     openrail openrail++ bigscience-openrail-m creativeml-openrail-m bigscience-bloom-rail-1.0
     bigcode-openrail-m apple-ascl apple-amlr deepfloyd-if-license fair-noncommercial-research-license
     llama2 llama3 llama3.1 llama3.2 llama3.3 llama4 gemma grok2-community h-research intel-research
     openmdw-1.0
-""".split()
+"""
 # The hub's spelling where it is not SPDX in lower case.
 _HUB_SPELLING: Final = {"C-UDA-1.0": "c-uda", "PDDL-1.0": "pddl", "LGPLLR": "lgpl-lr"}
 
 _BY_ID: Final[dict[str, tuple[str, str]]] = {
     spelling: (hub_id, spdx)
-    for spdx in _SPDX
+    for spdx in _SPDX.split()
     for hub_id in [_HUB_SPELLING.get(spdx, spdx.lower())]
     for spelling in {hub_id, spdx.lower()}
-} | {hub_id: (hub_id, f"LicenseRef-{hub_id}") for hub_id in _HUB_ONLY}
+} | {hub_id: (hub_id, f"LicenseRef-{hub_id}") for hub_id in _HUB_ONLY.split()}
 
 _GNU = re.compile(r"(?i)((?:a|l)?gpl-\d\.\d)-(?:only|or-later)")
 _OWN = re.compile(r"LicenseRef-[A-Za-z0-9.-]+")

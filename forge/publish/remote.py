@@ -10,7 +10,7 @@ from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 from huggingface_hub.hf_api import RepoFile
 
 from mtplx.contracts.errors import DownloadError, MTPLXError
-from mtplx.forge.hub.errors import as_mtplx_error, hub_errors
+from mtplx.forge.hub.errors import hub_errors
 from mtplx.forge.hub.retry import retried
 
 CommitOperation = CommitOperationAdd | CommitOperationDelete

@@ -1,17 +1,14 @@
 """Names of repositories to publish to."""
 
 from huggingface_hub.errors import HFValidationError
-from huggingface_hub.utils import validate_repo_id
+from huggingface_hub.utils._validators import validate_repo_id
 
 from mtplx.contracts.errors import InvalidRequestError
 from mtplx.contracts.tensor_header import shortened
 
 
-def check_repo_id(repo: str) -> str:
-    """What is right about the repository id `repo`: it names owner and model, as the hub allows.
-
-    Raises InvalidRequestError.
-    """
+def check_repo_id(repo: str) -> None:
+    """Raise InvalidRequestError unless `repo` names an owner and a model, as the hub allows."""
     try:
         validate_repo_id(repo)
         reason = "" if repo.count("/") == 1 else "the owner is missing"
@@ -23,4 +20,3 @@ def check_repo_id(repo: str) -> str:
             key="repo",
             hint="Expected ORG/NAME with letters, digits, dots, dashes and underscores.",
         )
-    return f"{repo} is well formed"

@@ -2,9 +2,7 @@
 
 import hashlib
 import io
-import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -142,7 +140,7 @@ def _send_one(remote: Remote, upload: Upload, start: int, on_bytes: OnBytes) -> 
     if isinstance(upload.content, bytes):
         remote.upload(operation)
         return operation
-    with _CountedFile(upload.content, lambda at: on_bytes(start + at)) as file, _quiet_library():
+    with _CountedFile(upload.content, lambda at: on_bytes(start + at)) as file:
         operation.path_or_fileobj = file
         remote.upload(operation)
     operation.path_or_fileobj = content
@@ -164,18 +162,6 @@ class _CountedFile(io.BufferedReader):
         data = super().read(size)
         self._on_position(self.tell())
         return data
-
-
-@contextmanager
-def _quiet_library() -> Iterator[None]:
-    """Without the library's advice to upload paths, which is followed above where it can be."""
-    logger = logging.getLogger("huggingface_hub")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
 
 
 def _is_loaded(name: str) -> bool:

@@ -6,25 +6,26 @@ import mlx.core as mx
 
 from mtplx.contracts.packed_tensors import PackedLayer
 from mtplx.runtime.loading.arrays import Weights
-from mtplx.runtime.loading.bits import spread, unpack_words
+from mtplx.runtime.loading.groups import dequantize
 
 # AutoAWQ stores columns 0, 2, 4, 6, 1, 3, 5, 7 of each eight from the lowest four bits up
-# (casper-hansen/AutoAWQ, `WQLinear_GEMM`); these are the places of columns 0 to 7.
-_PLACES = (0, 4, 1, 5, 2, 6, 3, 7)
+# (casper-hansen/AutoAWQ, `WQLinear_GEMM`); these are the lowest bits of columns 0 to 7.
+_SHIFTS = (0, 16, 4, 20, 8, 24, 12, 28)
 
 
 def unpack_awq(layer: PackedLayer, weights: Weights) -> mx.array:
     """`(q - zero) * scale` of one layer in float32, `[out, in]`."""
-    values = _columns(weights[layer.name], layer.packing.bits)  # [in, out]
-    zeros = _columns(weights[f"{layer.stem}.qzeros"], layer.packing.bits)  # [groups, out]
-    scales = weights[f"{layer.stem}.scales"].astype(mx.float32)
-    size = layer.packing.group_size
-    zeros = spread(zeros.astype(mx.float32), size, layer.inputs, axis=0)
-    scales = spread(scales, size, layer.inputs, axis=0)
-    return ((values.astype(mx.float32) - zeros) * scales).T
+    return dequantize(
+        _columns(weights[layer.name]),
+        _columns(weights[f"{layer.stem}.qzeros"]),
+        weights[f"{layer.stem}.scales"].T,
+        layer.packing.group_size,
+    )
 
 
-def _columns(words: mx.array, bits: int) -> mx.array:
-    """`[rows, out / 8]` words as `[rows, out]` values in the order of the outputs."""
-    stored = unpack_words(words, bits, axis=1).reshape(words.shape[0], -1, len(_PLACES))
-    return stored[..., mx.array(_PLACES)].reshape(words.shape[0], -1)
+def _columns(words: mx.array) -> mx.array:
+    """`[rows, out / 8]` words as `[out, rows]` values."""
+    # Words are turned rather than values, of which there are eight times as many.
+    stream = mx.contiguous(words.view(mx.uint32).T)
+    values = stream[:, None] >> mx.array(_SHIFTS, mx.uint32)[:, None]
+    return (values & mx.array(15, mx.uint32)).reshape(-1, words.shape[0])

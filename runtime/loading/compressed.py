@@ -12,20 +12,26 @@ from mtplx.contracts.errors import CorruptModelError
 from mtplx.contracts.packed_scheme import PackedScheme
 from mtplx.contracts.packed_tensors import PackedLayer, Stored, words_packing
 from mtplx.runtime.loading.arrays import Weights
-from mtplx.runtime.loading.bits import spread, unpack_words
+from mtplx.runtime.loading.bits import unpack_words
+from mtplx.runtime.loading.groups import dequantize, dequantize_blocks
 
 
 def unpack_compressed(layer: PackedLayer, weights: Weights) -> mx.array:
     """`(q - zero) * scale` of one layer in float32, `[out, in]`."""
     if layer.packing.storage == "words":
         return _from_words(layer, weights)
-    values = weights[layer.name]
-    is_fp8 = layer.packing.storage == "fp8"
-    values = mx.from_fp8(values, dtype=mx.float32) if is_fp8 else values.astype(mx.float32)
+    values, scales = weights[layer.name], weights[f"{layer.name}_scale"]
+    if layer.packing.storage == "fp8":
+        values = mx.from_fp8(values, dtype=mx.float32)
+    if layer.packing.block is not None:
+        return dequantize_blocks(values, scales, layer.packing.block)
     zeros = weights.get(f"{layer.name}_zero_point")
-    if zeros is not None:
-        values = values - _over_weight(zeros, layer)
-    return values * _over_weight(weights[f"{layer.name}_scale"], layer)
+    return dequantize(
+        values,
+        None if zeros is None else _per_group(zeros, layer),
+        _per_group(scales, layer),
+        layer.packing.group_size,
+    )
 
 
 def with_true_shapes(
@@ -72,16 +78,22 @@ def _true_shape(
 def _from_words(layer: PackedLayer, weights: Weights) -> mx.array:
     """Words hold `q + 2^(bits - 1)`, and so do those of the zero points, along the outputs."""
     stem, bits = f"{layer.stem}.weight", layer.packing.bits
-    offset = 1 << (bits - 1)
-    values = unpack_words(weights[layer.name], bits, axis=1)[:, : layer.inputs]
-    signed = values.astype(mx.float32) - offset
-    order = _order(weights.get(f"{stem}_g_idx"), layer)
+    offset, scales = 1 << (bits - 1), weights[f"{layer.stem}.weight_scale"]
     zeros = weights.get(f"{stem}_zero_point")
-    if zeros is not None:
-        if zeros.dtype != mx.int8:
-            zeros = unpack_words(zeros, bits, axis=0)[: layer.outputs].astype(mx.float32) - offset
-        signed = signed - _over_weight(zeros, layer, order)
-    return signed * _over_weight(weights[f"{stem}_scale"], layer, order)
+    if zeros is None:
+        zeros = mx.full(scales.shape, offset)
+    elif zeros.dtype == mx.int8:
+        # Early versions of the format left zero points one a byte, signed.
+        zeros = zeros.astype(mx.int32) + offset
+    else:
+        zeros = unpack_words(mx.contiguous(zeros.T), bits)[:, : layer.outputs].T
+    return dequantize(
+        unpack_words(weights[layer.name], bits)[:, : layer.inputs],
+        zeros,
+        scales,
+        layer.packing.group_size,
+        order=_order(weights.get(f"{stem}_g_idx"), layer),
+    )
 
 
 def _order(stored: mx.array | None, layer: PackedLayer) -> mx.array | None:
@@ -92,20 +104,11 @@ def _order(stored: mx.array | None, layer: PackedLayer) -> mx.array | None:
     return stored if lowest >= 0 else None
 
 
-def _over_weight(values: mx.array, layer: PackedLayer, order: mx.array | None = None) -> mx.array:
-    """Scales or zero points in float32, in a shape that broadcasts to `[out, in]`."""
-    values, packing = values.astype(mx.float32), layer.packing
-    if packing.strategy == "tensor":
-        return values.reshape(1, 1)
-    if packing.strategy == "channel":
-        return values.reshape(-1, 1)
-    if order is not None:
-        return values[:, order]
-    if packing.block is not None:
-        rows, columns = packing.block
-        values = spread(values, rows, layer.outputs, axis=0)
-        return spread(values, columns, layer.inputs, axis=1)
-    return spread(values, packing.group_size, layer.inputs, axis=1)
+def _per_group(values: mx.array, layer: PackedLayer) -> mx.array:
+    """Scales or zero points as `[out, groups]`; one row where the whole tensor has one."""
+    if layer.packing.strategy == "group":
+        return values
+    return values.reshape(-1, 1)
 
 
 def _mismatch(fault: str) -> CorruptModelError:

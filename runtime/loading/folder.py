@@ -92,9 +92,10 @@ def load(
     if kv_bits is not None:
         # What can't be quantised is refused now rather than at the first request.
         trunk.make_caches(kv_bits=kv_bits)
-    head = None
+    head, norm_encoding = None, None
     if mtp and head_tensors is not None:
         head, binding = _head(inspection, head_tensors, trunk, precision, wiring)
+        norm_encoding = binding.norm_encoding
         notes += binding.notes
     modules = [model, head.module] if head is not None else [model]
     for module in modules:
@@ -122,6 +123,7 @@ def load(
         sampler_defaults=read_sampler_defaults(inspection.path),
         warnings=tuple(dict.fromkeys([*notes, *backend.notes])),
         kv_bits=kv_bits,
+        head_norm_encoding=norm_encoding,
     )
 
 

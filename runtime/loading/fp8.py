@@ -5,7 +5,7 @@ from __future__ import annotations
 import mlx.core as mx
 
 from mtplx.runtime.loading.arrays import Weights
-from mtplx.runtime.loading.bits import spread
+from mtplx.runtime.loading.groups import dequantize_blocks
 
 _SUFFIX = "_scale_inv"
 
@@ -20,11 +20,6 @@ def dequantize_fp8(weights: Weights, block: tuple[int, int], dtype: mx.Dtype) ->
     for name, scale in weights.items():
         if name.endswith(_SUFFIX):
             target = name.removesuffix(_SUFFIX)
-            out[target] = _product(out[target], scale, block).astype(dtype)
+            values = mx.from_fp8(out[target], dtype=mx.float32)
+            out[target] = dequantize_blocks(values, scale, block).astype(dtype)
     return out
-
-
-def _product(weight: mx.array, scale: mx.array, block: tuple[int, int]) -> mx.array:
-    rows, columns = weight.shape
-    scale = spread(scale.astype(mx.float32), block[0], rows, axis=0)
-    return mx.from_fp8(weight, dtype=mx.float32) * spread(scale, block[1], columns, axis=1)

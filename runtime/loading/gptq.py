@@ -10,25 +10,23 @@ from mtplx.contracts.errors import CorruptModelError
 from mtplx.contracts.packed_scheme import PackedScheme
 from mtplx.contracts.packed_tensors import PackedLayer
 from mtplx.runtime.loading.arrays import Weights
-from mtplx.runtime.loading.bits import spread, unpack_words
+from mtplx.runtime.loading.bits import unpack_words
+from mtplx.runtime.loading.groups import dequantize
 
 
 def unpack_gptq(layer: PackedLayer, weights: Weights, scheme: PackedScheme) -> mx.array:
     """`(q - zero) * scale` of one layer in float32, `[out, in]` (Frantar et al., 2023, GPTQ)."""
     bits = layer.packing.bits
-    values = unpack_words(weights[layer.name], bits, axis=0)  # [in, out]
-    stored = unpack_words(weights[f"{layer.stem}.qzeros"], bits, axis=1)  # [groups, out]
+    stored = unpack_words(weights[f"{layer.stem}.qzeros"], bits)  # [groups, out]
     # `zero - 1` was stored modulo 2^bits, so the sum wraps too.
-    zeros = ((stored + scheme.zero_offset) & ((1 << bits) - 1)).astype(mx.float32)
-    scales = weights[f"{layer.stem}.scales"].astype(mx.float32)
-    order = weights.get(f"{layer.stem}.g_idx") if scheme.is_ordered else None
-    if order is not None:
-        zeros, scales = zeros[order], scales[order]
-    else:
-        size = layer.packing.group_size
-        zeros = spread(zeros, size, layer.inputs, axis=0)
-        scales = spread(scales, size, layer.inputs, axis=0)
-    return ((values.astype(mx.float32) - zeros) * scales).T
+    zeros = (stored + scheme.zero_offset) & ((1 << bits) - 1)
+    return dequantize(
+        unpack_words(mx.contiguous(weights[layer.name].T), bits),
+        zeros.T,
+        weights[f"{layer.stem}.scales"].T,
+        layer.packing.group_size,
+        order=weights.get(f"{layer.stem}.g_idx") if scheme.is_ordered else None,
+    )
 
 
 def check_orders(layers: Iterable[PackedLayer], weights: Weights, scheme: PackedScheme) -> None:

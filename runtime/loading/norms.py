@@ -6,6 +6,7 @@ needs one added to all of its norms. A missed or doubled shift raises no error, 
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import mlx.core as mx
@@ -16,11 +17,14 @@ from mtplx.runtime.loading.arrays import Weights
 # The lowest mean gain seen in a sound head is 0.27 (a `pre_fc_norm_embedding`); a gain below this was stored
 # minus one.
 _LOWEST_GAIN = 0.1
+_NORM = re.compile(r"norm[^.]*\.weight$")
 
 
 def norm_names(weights: Weights) -> list[str]:
-    """Names of the norm gains: one-dimensional `...norm.weight` tensors."""
-    return sorted(n for n, w in weights.items() if n.endswith("norm.weight") and w.ndim == 1)
+    """Names of the norm gains: the one-dimensional `weight` of a module with `norm` in its name, which need
+    not be the end of it (`pre_fc_norm_embedding`).
+    """
+    return sorted(n for n, w in weights.items() if _NORM.search(n) and w.ndim == 1)
 
 
 def shift_norms(weights: Weights) -> Weights:

@@ -80,9 +80,7 @@ def unpack(weights: Weights, config: Mapping[str, Any], dtype: mx.Dtype) -> Weig
         if name not in used and not name.endswith(ACTIVATION_SUFFIXES)
     }
     for layer in layers:
-        value = _value(layer, weights, scheme).astype(dtype)
-        # Row by row as in a plain file: some products round by the layout of their operands.
-        plain[plain_name(layer.name)] = mx.contiguous(value)
+        plain[plain_name(layer.name)] = _value(layer, weights, scheme).astype(dtype)
     return plain
 
 

@@ -13,8 +13,9 @@ from mtplx.render import Row
 from mtplx.screen import Screen
 
 if TYPE_CHECKING:
+    from mtplx.forge.publish.preparation import Publication
     from mtplx.forge.publish.progress import Report
-    from mtplx.forge.publish.publish import Publication, Published
+    from mtplx.forge.publish.publish import Published
 
 
 def publish(
@@ -59,7 +60,7 @@ def publish(
 
     Example: mtplx forge publish models/Qwen3.5-4B-mtplx-optimized-speed --repo me/Qwen3.5-4B-MTP
     """
-    from mtplx.forge.publish.publish import PublishRequest, prepare_publication
+    from mtplx.forge.publish.preparation import PublishRequest, prepare_publication
     from mtplx.forge.publish.publish import publish as publish_artifact
     from mtplx.forge.publish.token import find_token
 
@@ -147,7 +148,7 @@ def _confirm(publication: "Publication", *, stdin_is_taken: bool) -> None:
 def _reports(out: Path | None) -> Iterator["Report"]:
     """Where the states of the upload go; a run folder can be cancelled by its name."""
     if out is None:
-        yield lambda state: None
+        yield lambda _state: None
         return
     from mtplx.forge.cancel import registered
     from mtplx.forge.run_folder import RunFolder

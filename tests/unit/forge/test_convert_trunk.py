@@ -13,8 +13,9 @@ from mlx_lm.utils import load_model
 
 from mtplx.contracts.errors import CorruptModelError
 from mtplx.contracts.tensors import INDEX_NAME, read_tensor_index
+from mtplx.forge.convert.body import plan_body
 from mtplx.forge.convert.shards import plan_shards
-from tests.support.forged import forge, recipe, write_trunk
+from tests.support.forged import forge, inspected, recipe, write_trunk
 from tests.support.tensorfile import Tensor, encode, read_tensors, write_tensors
 from tests.support.tiny import fp8_truth
 from tests.support.tiny_families import HEAD_PREFIX, FamilyName
@@ -272,12 +273,9 @@ def test_weights_of_another_model_are_refused(tiny: TinyFactory, tmp_path: Path)
 
 
 def test_nothing_is_computed_for_a_plan(tiny: TinyFactory) -> None:
-    from mtplx.forge.convert.body import plan_body
-    from tests.support.forged import inspected
-
     source = tiny("glm4_moe", hidden=64)
     mx.reset_peak_memory()
     before = mx.get_active_memory()
-    plan = plan_body(inspected(source), recipe(4))
-    assert plan.block["bits"] == 4
-    assert mx.get_peak_memory() == before
+    assert plan_body(inspected(source), recipe(4)).block["bits"] == 4
+    smallest_matrix = 64 * 64 * 2
+    assert mx.get_peak_memory() - before < smallest_matrix

@@ -126,10 +126,20 @@ def test_compressed_words(
     np.testing.assert_array_equal(unpacked(stored, block), codes.truth)
 
 
-def test_compressed_words_reordered_by_activation(unpacked: Any) -> None:
-    codes = packers.random_codes(8, 4, packers.groups(64, 16, np.random.default_rng(3)))
-    stored = packers.store_compressed(STEM, codes, with_order=True)
-    block = compressed("pack-quantized", symmetric=False, group_size=16, actorder="group")
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_compressed_words_reordered_by_activation(unpacked: Any, symmetric: bool) -> None:
+    order = packers.groups(64, 16, np.random.default_rng(3))
+    codes = packers.random_codes(8, 4, order, symmetric=symmetric)
+    stored = packers.store_compressed(STEM, codes, with_zeros=not symmetric, with_order=True)
+    block = compressed("pack-quantized", symmetric=symmetric, group_size=16, actorder="group")
+    np.testing.assert_array_equal(unpacked(stored, block), codes.truth)
+
+
+def test_zero_points_of_early_packs_are_one_a_byte(unpacked: Any) -> None:
+    codes = packers.random_codes(8, 4, packers.groups(64, 16))
+    stored = packers.store_compressed(STEM, codes)
+    stored[f"{STEM}.weight_zero_point"] = packers.integers(codes.zeros - 8, "I8")
+    block = compressed("pack-quantized", symmetric=False, group_size=16)
     np.testing.assert_array_equal(unpacked(stored, block), codes.truth)
 
 
