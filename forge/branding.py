@@ -51,7 +51,10 @@ def brand_folder(
             hint="`mtplx forge build` writes a corrected copy.",
         )
     evidence = Evidence(
-        head={"norm_encoding": model.head_norm_encoding, "quantization": model.inspection.quantization},
+        head={
+            "norm_encoding": model.head_norm_encoding,
+            "quantization": model.inspection.quantization,
+        },
         calibration=found.to_json(),
     )
     return brand(folder, evidence, with_content=True)

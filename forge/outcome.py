@@ -28,7 +28,6 @@ def failure_outcome(
     job: BuildJob, phase: str, error: MTPLXError | KeyboardInterrupt
 ) -> dict[str, Any]:
     """The outcome of a build that ended in `phase`."""
-    is_error = isinstance(error, MTPLXError)
     message = str(error) or "interrupted"
     return {
         **_common(job, phase),
@@ -36,7 +35,7 @@ def failure_outcome(
         "verdict": _verdict(error),
         "failure_reasons": [message],
         "message": message,
-        "diagnostic": error.to_json() if is_error else None,
+        "diagnostic": error.to_json() if isinstance(error, MTPLXError) else None,
         "exit_code": error.exit_code if isinstance(error, MTPLXError) else 130,
         **_evidence(job.run.result("verify") or {}),
     }

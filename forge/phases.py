@@ -36,7 +36,9 @@ def download(job: BuildJob, report: Report) -> None:
         report("download", f"downloading {job.source.label}", done / max(total, 1))
 
     folder = job.source.fetch(advance)
-    job.run.finish("download", {"label": "done", **meter.to_json(), "folder": str(folder.resolve())})
+    job.run.finish(
+        "download", {"label": "done", **meter.to_json(), "folder": str(folder.resolve())}
+    )
 
 
 def convert(job: BuildJob, report: Report) -> None:

@@ -28,6 +28,11 @@ class Candidate:
         return len(set(self.shifts)) <= 1
 
     @property
+    def is_of_one_sign(self) -> bool:
+        """Whether the shifts are of one direction, each at most 1."""
+        return set(self.shifts) <= {0, 1} or set(self.shifts) <= {0, -1}
+
+    @property
     def num_shifted(self) -> int:
         """Norms that do not stay as they are."""
         return sum(shift != 0 for shift in self.shifts)
@@ -93,5 +98,5 @@ def _norm_moves(candidate: Candidate, count: int) -> Iterator[Candidate]:
             moved = candidate
             for index in indices:
                 moved = moved.shifted(index, moved.shifts[index] + step)
-            if set(moved.shifts) <= {0, 1} or set(moved.shifts) <= {0, -1}:
+            if moved.is_of_one_sign:
                 yield moved

@@ -18,7 +18,10 @@ from mtplx.runtime.model import Model
 
 
 class HeadNorms:
-    """Every norm gain of a head. `names` are relative to the head as published: `0.enorm.weight`."""
+    """Every norm gain of a head. `names` are relative to the head as published: `0.enorm.weight`.
+
+    `output` is the index of the norm that stands before the logits.
+    """
 
     def __init__(self, module: MTPModule, names: dict[str, str]) -> None:
         """`names` maps a parameter path of `module` to its published name."""
@@ -28,6 +31,8 @@ class HeadNorms:
         if unnamed:
             raise InternalError(f"norms of the head without a published name: {unnamed}")
         self.names = tuple(names[path] for path in self._parameters)
+
+        self.output = self._parameters.index("output_norm.weight")
 
     def __len__(self) -> int:
         return len(self.names)
@@ -39,7 +44,9 @@ class HeadNorms:
         The sum is made in float32 and computed with in the type of the gain, as a loaded artifact would.
         """
         stored = named_parameters(self._module)
-        moved = [(path, shift) for path, shift in zip(self._parameters, shifts, strict=True) if shift]
+        moved = [
+            (path, shift) for path, shift in zip(self._parameters, shifts, strict=True) if shift
+        ]
         try:
             self._replace([(path, _add(stored[path], shift)) for path, shift in moved])
             yield
@@ -58,7 +65,9 @@ def head_norms(model: Model, head: Head) -> HeadNorms:
     """
     tensors, family = model.inspection.head_tensors, model.inspection.family
     if tensors is None or family is None:
-        raise HeadMissingError(f"{model.path} has no MTP head", hint="forge it from a source with one")
+        raise HeadMissingError(
+            f"{model.path} has no MTP head", hint="forge it from a source with one"
+        )
     return HeadNorms(head.module, published_names(find_layout(family.layout), tensors))
 
 
@@ -67,10 +76,10 @@ def published_names(layout: HeadLayout, tensors: HeadTensors) -> dict[str, str]:
     names: dict[str, str] = {}
     for name in tensors.names.values():
         number, _, rest = name.partition(".")
-        if layout.block_prefix:
-            parameter = layout.parameter(name)
-        else:
-            parameter = layout.parameter(rest) if number == "0" else None
+        is_numbered = not layout.block_prefix
+        if is_numbered and number != "0":
+            continue
+        parameter = layout.parameter(rest if is_numbered else name)
         if parameter is not None:
             names[parameter] = name
     return names

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -21,12 +21,19 @@ class Scorer:
     """Scores candidates window by window and remembers every result."""
 
     def __init__(
-        self, head: Head, trunk: Trunk, norms: HeadNorms, windows: Sequence[Window]
+        self,
+        head: Head,
+        trunk: Trunk,
+        norms: HeadNorms,
+        windows: Sequence[Window],
+        on_candidate: Callable[[int], None] = lambda _count: None,
     ) -> None:
+        """`on_candidate` is told the number of candidates whenever another one is tried."""
         self._module = head.module
         self._trunk = trunk
         self._norms = norms
         self._windows = windows
+        self._on_candidate = on_candidate
         self._hits: dict[Candidate, list[list[Hits]]] = {}
 
     @property
@@ -58,9 +65,7 @@ class Scorer:
                 break
         return alive
 
-    def challenge(
-        self, incumbent: Candidate, challengers: Iterable[Candidate]
-    ) -> Candidate | None:
+    def challenge(self, incumbent: Candidate, challengers: Iterable[Candidate]) -> Candidate | None:
         """The first challenger that leads its field and is clearly better at depth 1 than the incumbent."""
         alive = list(challengers)
         for number in range(len(self._windows)):
@@ -89,7 +94,10 @@ class Scorer:
 
     def _score(self, candidate: Candidate, number: int, depths: int) -> None:
         """Windows are scored in order, so that two candidates always share the first ones."""
-        scored = self._hits.setdefault(candidate, [])
+        if candidate not in self._hits:
+            self._hits[candidate] = []
+            self._on_candidate(len(self._hits))
+        scored = self._hits[candidate]
         if number < len(scored) and len(scored[number]) >= depths:
             return
         head = Head(self._module, self._trunk, candidate.wiring)

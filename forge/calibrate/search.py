@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mtplx.forge.calibrate.candidates import SHIFTS, Candidate, grid, neighbours, pairs
 from mtplx.forge.calibrate.scoring import Scorer
+from mtplx.forge.calibrate.significance import ALPHA, compare
 
 # Sound heads agree on 0.6 to 0.9 of the rows at depth 1; what stays below this may be a local optimum.
 _HEALTHY = 0.5
@@ -24,7 +25,8 @@ def search(scorer: Scorer, default: Candidate) -> Candidate:
         ends.append(end)
         if end.num_shifted == 0 and scorer.agreement(end)[0] >= _HEALTHY:
             break
-    equals = scorer.race(ends)
+    best = max(ends, key=lambda end: int(scorer.hits(end, 1).sum()))
+    equals = [e for e in ends if compare(scorer.hits(best, 1), scorer.hits(e, 1)) > ALPHA]
     return min(equals, key=lambda end: (not end.is_uniform, end.num_shifted))
 
 

@@ -24,7 +24,7 @@ _IMMATERIAL = 0.01
 
 
 class Choice(NamedTuple, Generic[Option]):
-    """The option taken and why; `p` belongs to the closest rival."""
+    """The option taken and why; `p` belongs to the closest rival (at most this, where all were dropped early)."""
 
     option: Option
     reason: Reason

@@ -75,7 +75,9 @@ def describe(texts: Sequence[Sequence[int]]) -> dict[str, Any]:
 
 def _chat(model: Model, messages: list[dict[str, Any]]) -> list[int]:
     if not model.tokenizer.has_chat_template:
-        return encode(model.tokenizer, "\n\n".join(f"{m['role']}: {m['content']}" for m in messages))
+        return encode(
+            model.tokenizer, "\n\n".join(f"{m['role']}: {m['content']}" for m in messages)
+        )
     *before, reply = messages
     asked = render_chat(model.tokenizer, before, model.path)
     return asked + list(model.tokenizer.encode(reply["content"], add_special_tokens=False))

@@ -89,8 +89,9 @@ class Download:
             ResourceError: the disk is too small.
             DownloadError: the hub failed for good, or files are not what it announced.
         """
-        self._remove_leftovers()
-        self._check_disk()
+        with hub_errors(self.repo, "preparing the cache"):
+            self._remove_leftovers()
+            self._check_disk()
         seen = 0
         stop = threading.Event()
         pool = ThreadPoolExecutor(_WORKERS, thread_name_prefix="mtplx-download")

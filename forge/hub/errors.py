@@ -84,7 +84,7 @@ def _http_error(
     elif isinstance(error, DisabledRepoError):
         message, hint = f"{repo} has been disabled on the hub.", f"See {page}."
     elif status == 401:
-        message = f"{repo} does not exist, or it is private and you are not logged in (HTTP 401)."
+        message = f"{repo} does not exist, or your login does not give access to it (HTTP 401)."
         hint = f"Check the spelling; for a private or gated repository, {_LOG_IN}."
     elif status == 403:
         message = f"The hub refuses access to {repo} (HTTP 403)."

@@ -93,8 +93,9 @@ class HubSource:
         files = tuple(file for file in self.listing if is_side_file(file.name, file.size))
         places = {file.name: _place(folder, file.name) for file in files}
         snapshot = Download(self.repo, self.commit, files, self.cache).run(lambda _done, _all: None)
-        for name, place in places.items():
-            shutil.copyfile(snapshot / name, place)
+        with hub_errors(self.repo, "copying its small files"):
+            for name, place in places.items():
+                shutil.copyfile(snapshot / name, place)
 
     def _write_weight_heads(self, folder: Path) -> None:
         sizes = {file.name: file.size for file in self.listing}

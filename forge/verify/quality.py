@@ -21,9 +21,7 @@ class Quality(NamedTuple):
     rows: int
 
 
-def compare_quality(
-    reference: Model, candidate: Model, texts: Iterable[Sequence[int]]
-) -> Quality:
+def compare_quality(reference: Model, candidate: Model, texts: Iterable[Sequence[int]]) -> Quality:
     """Teacher-force both trunks on `texts` (token ids) and compare their distributions.
 
     Raises:

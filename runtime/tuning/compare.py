@@ -5,12 +5,13 @@ from __future__ import annotations
 import platform
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import psutil
 
@@ -26,12 +27,19 @@ PLAIN = "plain"
 STOCK_NAME = "mlx-lm"
 
 
+class JobRunner(Protocol):
+    """What decodes: a `Worker`, as far as measuring needs it."""
+
+    def run(self, job: Job) -> Outcome:
+        """Decode once."""
+
+
 @dataclass(slots=True)
 class System:
     """One way of decoding, and what it did: `outcomes[domain]` has one entry a repeat."""
 
     name: str
-    worker: Worker
+    worker: JobRunner
     depth: int | None
     outcomes: dict[str, list[Outcome]] = field(default_factory=dict)
 
@@ -40,6 +48,18 @@ class System:
         runs = [outcomes[repeat] for outcomes in self.outcomes.values()]
         tokens = sum(len(run.tokens) - 1 for run in runs)
         return tokens / sum((len(run.tokens) - 1) / run.decode_tok_s for run in runs)
+
+    def speeds(self) -> list[float]:
+        """`repeat_speed` of every repeat."""
+        repeats = len(next(iter(self.outcomes.values()), []))
+        return [self.repeat_speed(repeat) for repeat in range(repeats)]
+
+    def acceptance_by_domain(self) -> dict[str, list[float]]:
+        """Share of the drafts of each depth that was accepted, unconditional on those before.
+
+        Greedy decoding does the same in every repeat, so the first one tells.
+        """
+        return {domain: acceptance(runs[:1]) for domain, runs in self.outcomes.items()}
 
 
 def compare_speed(
@@ -75,12 +95,23 @@ def compare_speed(
                 systems.append(System(STOCK_NAME, stock, 0))
             except BackendError as error:
                 refusal = error.message
-        _measure(systems, prompts, repeats, max_tokens, on_progress)
+        measure(systems, prompts, repeats, max_tokens, on_progress)
         return {
             "conditions": _conditions(folder, own, repeats, max_tokens, prompts),
-            "systems": _rows(systems, repeats),
+            "systems": _rows(systems),
             "refused": {STOCK_NAME: refusal} if refusal else {},
         }
+
+
+def acceptance(outcomes: Sequence[Outcome]) -> list[float]:
+    """Share of the drafts of each depth that was accepted, over all `outcomes`."""
+    drafted = _sums(outcome.drafted_by_depth for outcome in outcomes)
+    accepted = _sums(outcome.accepted_by_depth for outcome in outcomes)
+    return [kept / tried for tried, kept in zip(drafted, accepted, strict=True) if tried]
+
+
+def _sums(counts: Iterable[list[int]]) -> list[int]:
+    return [sum(column) for column in zip_longest(*counts, fillvalue=0)]
 
 
 def _encode_prompts(inspection: Inspection) -> dict[str, list[int]]:
@@ -93,19 +124,20 @@ def _encode_prompts(inspection: Inspection) -> dict[str, list[int]]:
     }
 
 
-def _measure(
-    systems: list[System],
-    prompts: dict[str, list[int]],
+def measure(
+    systems: Sequence[System],
+    prompts: Mapping[str, Sequence[int]],
     repeats: int,
     max_tokens: int,
     on_progress: Callable[[str, float], None],
 ) -> None:
+    """Let every system decode every prompt in turns, `repeats` times after a warm-up; they keep their outcomes."""
     total = (repeats + 1) * len(prompts) * len(systems)
     done = 0
     for repeat in range(repeats + 1):
         for domain, prompt in prompts.items():
             for system in systems:
-                outcome = system.worker.run(Job(prompt, max_tokens, system.depth))
+                outcome = system.worker.run(Job(list(prompt), max_tokens, system.depth))
                 # The first round warms up: it compiles, and fills the file cache.
                 if repeat > 0:
                     system.outcomes.setdefault(domain, []).append(outcome)
@@ -113,15 +145,15 @@ def _measure(
                 on_progress(f"{system.name} on {domain}", done / total)
 
 
-def _rows(systems: list[System], repeats: int) -> list[dict[str, Any]]:
+def _rows(systems: list[System]) -> list[dict[str, Any]]:
     plain = systems[0]
     stock = next((s for s in systems if s.name == STOCK_NAME), None)
     return [
         {
             "name": system.name,
-            "decode_tok_s": _spread([system.repeat_speed(r) for r in range(repeats)]),
-            "over_plain": _ratios(system, plain, repeats),
-            "over_mlx_lm": None if stock is None else _ratios(system, stock, repeats),
+            "decode_tok_s": _spread(system.speeds()),
+            "over_plain": _ratios(system, plain),
+            "over_mlx_lm": None if stock is None else _ratios(system, stock),
             "ttft_s": statistics.median(
                 o.ttft_s for runs in system.outcomes.values() for o in runs
             ),
@@ -129,9 +161,7 @@ def _rows(systems: list[System], repeats: int) -> list[dict[str, Any]]:
                 domain: all(o.tokens == plain.outcomes[domain][0].tokens for o in runs)
                 for domain, runs in system.outcomes.items()
             },
-            "acceptance_by_depth": {
-                domain: _acceptance(runs[0]) for domain, runs in system.outcomes.items()
-            },
+            "acceptance_by_depth": system.acceptance_by_domain(),
             "tok_s_by_domain": {
                 domain: statistics.median(o.decode_tok_s for o in runs)
                 for domain, runs in system.outcomes.items()
@@ -141,18 +171,14 @@ def _rows(systems: list[System], repeats: int) -> list[dict[str, Any]]:
     ]
 
 
-def _ratios(system: System, base: System, repeats: int) -> dict[str, float]:
+def _ratios(system: System, base: System) -> dict[str, float]:
     """Speed over `base`, repeat by repeat, so that drift of the machine cancels."""
-    return _spread([system.repeat_speed(r) / base.repeat_speed(r) for r in range(repeats)])
+    pairs = zip(system.speeds(), base.speeds(), strict=True)
+    return _spread([own / other for own, other in pairs])
 
 
 def _spread(values: list[float]) -> dict[str, float]:
     return {"median": statistics.median(values), "min": min(values), "max": max(values)}
-
-
-def _acceptance(outcome: Outcome) -> list[float]:
-    pairs = zip(outcome.drafted_by_depth, outcome.accepted_by_depth, strict=True)
-    return [accepted / drafted for drafted, accepted in pairs if drafted]
 
 
 def _conditions(

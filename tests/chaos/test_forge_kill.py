@@ -81,9 +81,7 @@ def test_killed_again_and_again_while_going_on(
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_killed_at_random_points(
-    undisturbed: tuple[dict[str, str], float], tmp_path: Path
-) -> None:
+def test_killed_at_random_points(undisturbed: tuple[dict[str, str], float], tmp_path: Path) -> None:
     expected, seconds = undisturbed
     chance = random.Random(20)
     for point in range(POINTS):

@@ -11,10 +11,6 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from mtplx.kernels.backend import ensure_backend
-
-ensure_backend()
-
 import mlx.core as mx
 import psutil
 

@@ -122,4 +122,4 @@ def _result_rows(result: "BuildResult") -> list[Row]:
     rows = [Row("path", str(result.path)), Row("verdict", outcome["verdict"])]
     rows += [Row("reason", reason) for reason in outcome["failure_reasons"]]
     rows += contract_rows(contract)
-    return [*rows, Row("next", f"mtplx run --model {result.path} \"Hello\"")]
+    return [*rows, Row("next", f'mtplx run --model {result.path} "Hello"')]

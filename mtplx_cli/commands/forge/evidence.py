@@ -15,9 +15,7 @@ def contract_rows(contract: "RuntimeContract") -> list[Row]:
         rows.append(Row("labels", ", ".join(contract.labels)))
     if (head := contract.head) is not None:
         packed = f", {len(head.quantization)} modules packed" if head.quantization else ""
-        rows.append(
-            Row("head", f"feed {head.feed}, recycle {head.recycle}, {head.concat}{packed}")
-        )
+        rows.append(Row("head", f"feed {head.feed}, recycle {head.recycle}, {head.concat}{packed}"))
     if (calibration := contract.calibration) is not None and calibration.agreement:
         shares = " ".join(f"{share:.3f}" for share in calibration.agreement)
         rows.append(Row("agreement", f"{shares} by depth, teacher-forced"))

@@ -31,9 +31,7 @@ def inspect(
     contract = found.contract
     screen = Screen()
     if as_json:
-        screen.write_json(
-            {**found.to_json(), "runtime_contract": contract and contract.to_json()}
-        )
+        screen.write_json({**found.to_json(), "runtime_contract": contract and contract.to_json()})
     else:
         rows = inspection_rows(found) + (contract_rows(contract) if contract else [])
         screen.table(found.path.name, rows, sys.stdout)

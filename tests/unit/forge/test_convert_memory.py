@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 MIB = 2**20
-SHARD = 64 * MIB
+SHARD = 32 * MIB
 LAYERS = 16
 # What the interpreter, pages and the graph of a model of this size take beside its tensors.
 RESIDENT_REST = 48 * MIB
@@ -117,13 +117,7 @@ def test_the_peak_is_at_most_a_shard_and_a_layer(
     shards: dict[str, Any] = {"shard_size_gib": SHARD / 2**30}
     for bits in (None, 8, 4):
         found = measured(source, tmp_path / f"out-{bits}", recipe(bits, **shards))
-        print(
-            family,
-            packed,
-            bits,
-            {k: f"{v / MIB:.1f} MiB" for k, v in found.items()},
-            f"bound {bound / MIB:.1f} MiB of {total / MIB:.0f} MiB",
-        )
+        print(family, packed, bits, {k: round(v / MIB, 1) for k, v in found.items()}, round(bound / MIB), round(total / MIB))
         assert found["trunk"] < bound
         assert found["head"] < bound
         assert found["resident"] < bound + RESIDENT_REST

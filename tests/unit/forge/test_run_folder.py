@@ -47,7 +47,7 @@ def test_a_second_process_is_kept_out(run: RunFolder) -> None:
     with run.lock():
         assert run.is_busy()
         with (
-            pytest.raises(UsageError, match="another process.*forge cancel run-1"),
+            pytest.raises(UsageError, match=r"another process.*forge cancel run-1"),
             RunFolder(run.path).lock(),
         ):
             pass

@@ -1,0 +1,179 @@
+"""Exactness: decoding with MTP against plain decoding, token by token."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+from mtplx.forge.verify.prompts import EncodedPrompt
+from mtplx.forge.verify.settings import VerifySettings
+from mtplx.forge.verify.ties import Gap, first_difference, judge
+from mtplx.runtime.model import Model
+
+Progress = Callable[[str, float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Parting:
+    """A place where MTP chose another token than plain decoding.
+
+    `how` says which decoding it was, `position` counts the tokens of the answer from 0; `found` is None where the
+    answer ended too early. `gap` and `tolerance`: see `ties.Gap`.
+    """
+
+    prompt: str
+    how: str
+    position: int
+    expected: int
+    found: int | None
+    gap: float | None
+    tolerance: float
+
+    def __str__(self) -> str:
+        gap = "no probability" if self.gap is None else f"a gap of {self.gap:.3g}"
+        return (
+            f"prompt {self.prompt}, {self.how}: token {self.position} is {self.found}, plain decoding gives "
+            f"{self.expected} ({gap}, a tie has {self.tolerance:.2g} at most)"
+        )
+
+
+class Comparison(NamedTuple):
+    """One answer against plain decoding's: tokens compared, ties met, and the difference that ended it."""
+
+    tokens: int
+    ties: tuple[Parting, ...]
+    difference: Parting | None
+
+
+@dataclass(frozen=True, slots=True)
+class ExactnessResult:
+    """All comparisons; `plain_sha256` is of every answer of plain decoding, for a replay to recognise them."""
+
+    tokens: int
+    differences: tuple[Parting, ...]
+    ties: tuple[Parting, ...]
+    plain_sha256: str
+
+    @property
+    def passed(self) -> bool:
+        """Whether something was compared and nothing differed."""
+        return self.tokens > 0 and not self.differences
+
+    def to_json(self) -> dict[str, Any]:
+        """Counts, and every place where answers parted."""
+        return {
+            "passed": self.passed,
+            "tokens": self.tokens,
+            "differences": [asdict(parting) for parting in self.differences],
+            "ties": [asdict(parting) for parting in self.ties],
+            "plain_sha256": self.plain_sha256,
+        }
+
+
+class _Case(NamedTuple):
+    """Plain options, and the options of the runs that must give the same, by name."""
+
+    prompt: EncodedPrompt
+    plain: dict[str, Any]
+    runs: dict[str, dict[str, Any]]
+
+
+def check_exactness(
+    model: Model, prompts: Sequence[EncodedPrompt], settings: VerifySettings, on_progress: Progress
+) -> ExactnessResult:
+    """Compare greedy and seeded answers with MTP at every depth with those of plain decoding.
+
+    Raises:
+        NumericError: the model produced NaN or infinite logits.
+    """
+    tokens, digest = 0, hashlib.sha256()
+    differences: list[Parting] = []
+    ties: list[Parting] = []
+    cases = list(_cases(prompts, settings))
+    for done, case in enumerate(cases):
+        on_progress(f"exactness on {case.prompt.name}", done / len(cases))
+        answer = model.generate(
+            case.prompt.ids, depth=0, max_tokens=settings.exact_tokens, **case.plain
+        )
+        digest.update(json.dumps(answer.token_ids).encode())
+        for how, options in case.runs.items():
+            found = compare_answer(model, case.prompt, answer.token_ids, how, options)
+            tokens += found.tokens
+            ties += found.ties
+            differences += [found.difference] if found.difference else []
+    return ExactnessResult(tokens, tuple(differences), tuple(ties), digest.hexdigest())
+
+
+def compare_answer(
+    model: Model,
+    prompt: EncodedPrompt,
+    expected: Sequence[int],
+    how: str,
+    options: Mapping[str, Any],
+) -> Comparison:
+    """Decode with `options` and compare with `expected`, the answer of plain decoding.
+
+    Behind a numeric tie the texts differ for good reason, so decoding begins again there, with the expected token
+    taken as given: a tie costs no coverage. A difference ends the comparison.
+    """
+    ties: list[Parting] = []
+    start = 0
+    while start < len(expected):
+        given = [*prompt.ids, *expected[:start]]
+        rest = expected[start:]
+        found = model.generate(given, max_tokens=len(rest), **options).token_ids
+        index = first_difference(rest, found)
+        if index is None:
+            break
+        parting = part(model, prompt, expected, start + index, found[index:], how, options)
+        if not Gap(parting.gap, parting.tolerance).is_tie:
+            return Comparison(start + index + 1, tuple(ties), parting)
+        ties.append(parting)
+        start += index + 1
+    return Comparison(len(expected), tuple(ties), None)
+
+
+def part(
+    model: Model,
+    prompt: EncodedPrompt,
+    expected: Sequence[int],
+    position: int,
+    found: Sequence[int],
+    how: str,
+    options: Mapping[str, Any],
+) -> Parting:
+    """Describe the place where `found` begins with another token than `expected[position]`."""
+    gap, token = Gap(None, 0.0), None
+    if found:
+        token = found[0]
+        pair = (expected[position], token)
+        gap = judge(model, prompt.ids, expected[:position], pair, options)
+    return Parting(prompt.name, how, position, expected[position], token, *gap)
+
+
+def _cases(prompts: Sequence[EncodedPrompt], settings: VerifySettings) -> Iterator[_Case]:
+    for prompt in prompts:
+        greedy = settings.greedy
+        yield _Case(
+            prompt,
+            greedy,
+            {
+                f"greedy, depth {depth}, chunk {chunk}": {
+                    **greedy,
+                    "depth": depth,
+                    "prefill_chunk": chunk,
+                }
+                for depth in settings.depths
+                for chunk in settings.chunk_sizes
+            },
+        )
+        for seed in settings.seeds:
+            sampled = settings.sampled(seed)
+            runs = {
+                f"seed {seed}, depth {depth}": {**sampled, "depth": depth}
+                for depth in settings.depths
+            }
+            yield _Case(prompt, sampled, runs)
