@@ -2,16 +2,17 @@
 
 from typing import Any, Final
 
-from huggingface_hub import ModelCard, ModelCardData
+from huggingface_hub import CardData, ModelCardData
 
 from mtplx.contracts.errors import UsageError
 from mtplx.contracts.runtime_contract import RuntimeContract
 from mtplx.forge.publish import card_text
-from mtplx.forge.publish.front_matter import body_of, read_front_matter
+from mtplx.forge.publish.front_matter import read_card
 from mtplx.forge.publish.license import License
 
 _TAGS: Final = ("mlx", "mtplx", "speculative-decoding", "multi-token-prediction")
 _REQUIRED: Final = ("license", "library_name", "pipeline_tag", "tags")
+_TEXTS: Final = ("base_model", "datasets", "language", "metrics", "tags")
 
 
 def make_card(
@@ -25,42 +26,44 @@ def make_card(
     """The card of the artifact that `contract` describes, to be published as `repo`.
 
     `body` is a card whose text takes the place of ours; what its front matter says besides is
-    kept, and labels are said above it. The same arguments give the same text.
+    kept, and warnings are put below its title. The same arguments give the same text.
+
+    Raises UsageError when `body` has no text or a front matter that cannot be read.
     """
-    values = {**(read_front_matter(body) if body else {}), **_front_matter(contract, license_)}
-    own = read_front_matter(body).get("tags") if body else None
-    tags = [str(tag) for tag in own] if isinstance(own, list) else []
-    values["tags"] = list(dict.fromkeys([*_TAGS, *labels, *tags]))
-    warnings = card_text.warnings(contract, labels)
-    text = body_of(body) if body is not None else card_text.text(contract, repo, license_)
-    title, text = _split_title(text)
-    parts = [part for part in (title, warnings, text) if part]
-    data = ModelCardData(**values)
+    data: CardData = ModelCardData()
+    if body is None:
+        text = card_text.text(contract, repo, license_)
+    else:
+        card = read_card(body)
+        data, text = card.data, card.text.strip()
+    if not text:
+        raise UsageError(
+            "The model card has no text.",
+            hint="Write some into the file that --readme-path names, or leave the flag out.",
+        )
+    for key, value in _front_matter(contract, license_).items():
+        data[key] = value
+    own = data.get("tags", [])
+    data["tags"] = list(dict.fromkeys([*_TAGS, *labels, *(own if isinstance(own, list) else [])]))
+    title, rest = _split_title(text)
+    parts = [part for part in (title, card_text.warnings(contract, labels), rest) if part]
     return f"---\n{data.to_yaml()}\n---\n\n" + "\n\n".join(parts).rstrip() + "\n"
 
 
 def validate_card(card: str) -> None:
-    """Raise UsageError unless the card has all that the hub and its readers need."""
-    values = read_front_matter(card)
-    missing = [key for key in _REQUIRED if not values.get(key)]
-    if values.get("license") == "other":
-        missing += [key for key in ("license_name", "license_link") if not values.get(key)]
-    if missing:
+    """Raise UsageError unless the hub's library reads the card, with all that the hub needs."""
+    data = read_card(card).data
+    wanted = [
+        *_REQUIRED,
+        *(("license_name", "license_link") if data.get("license") == "other" else ()),
+    ]
+    wrong = [key for key in wanted if not data.get(key)]
+    wrong += [key for key in _TEXTS if not _is_text(data.get(key, []))]
+    if wrong:
         raise UsageError(
-            f"The front matter of the model card lacks {', '.join(missing)}.",
-            hint="Add them to the block at the head of the file that --readme-path names.",
+            f"The front matter of the model card has no usable {', '.join(wrong)}.",
+            hint="Each is a text, or a list of texts, in the block at the head of the card.",
         )
-    if not body_of(card).strip():
-        raise UsageError(
-            "The model card has no text.", hint="Write some into the file that --readme-path names."
-        )
-    try:
-        ModelCard(card)
-    except (ValueError, TypeError) as cause:
-        raise UsageError(
-            f"The hub's library cannot read the front matter of the model card: {cause}.",
-            hint="Correct the file that --readme-path names.",
-        ) from None
 
 
 def _front_matter(contract: RuntimeContract, license_: License) -> dict[str, Any]:
@@ -69,12 +72,17 @@ def _front_matter(contract: RuntimeContract, license_: License) -> dict[str, Any
         "library_name": "mlx",
         "pipeline_tag": "text-generation",
     }
-    provenance = contract.forge_provenance
-    if provenance is not None and provenance.source_repo:
-        values["base_model"] = provenance.source_repo
+    source = card_text.source_repo(contract)
+    if source is not None:
+        values["base_model"] = source
         if card_text.is_quantised(contract):
             values["base_model_relation"] = "quantized"
     return values
+
+
+def _is_text(value: Any) -> bool:
+    values = value if isinstance(value, list) else [value]
+    return all(isinstance(item, str) for item in values)
 
 
 def _split_title(text: str) -> tuple[str, str]:

@@ -4,9 +4,11 @@ from collections.abc import Iterable, Mapping
 from statistics import median
 from typing import Any, Final
 
-from mtplx.contracts.runtime_contract import RuntimeContract
+from mtplx.contracts.contract_parts import WINNING_VERDICT
+from mtplx.contracts.runtime_contract import RuntimeContract, SpeedEvidence
 from mtplx.forge.brand import DEGRADED, UNCALIBRATED, UNVERIFIED
 from mtplx.forge.publish.license import License
+from mtplx.forge.publish.repo_id import repo_id_fault
 
 _VERDICTS: Final = {
     "no_mtp_depth_beat_ar": "MTP decoding was **not faster** than plain decoding where it was measured.",
@@ -28,8 +30,9 @@ def warnings(contract: RuntimeContract, labels: tuple[str, ...]) -> str:
         reasons = "; ".join(contract.unproven()) or "it was not verified as it is now"
         lines.append(f"**Unverified.** This artifact is published although {reasons}.")
     speed = contract.speed_evidence
-    if speed is not None and speed.verdict in _VERDICTS:
-        lines.append(_VERDICTS[speed.verdict])
+    if speed is not None and speed.verdict not in (None, WINNING_VERDICT):
+        verdict = str(speed.verdict)
+        lines.append(_VERDICTS.get(verdict, f"The verdict of the measurement: {_cell(verdict)}."))
     lines += [
         _LABELS.get(label, f"Label: {_cell(label)}.") for label in labels if label != UNVERIFIED
     ]
@@ -55,40 +58,71 @@ def is_quantised(contract: RuntimeContract) -> bool:
     return _recipe(contract).get("body_bits") is not None
 
 
-def _intro(contract: RuntimeContract) -> str:
+def source_repo(contract: RuntimeContract) -> str | None:
+    """The repository that the artifact was made from, None for a folder or what names none."""
     provenance = contract.forge_provenance
     source = provenance.source_repo if provenance is not None else None
+    return source if source and not repo_id_fault(source) else None
+
+
+def _intro(contract: RuntimeContract) -> str:
+    source = source_repo(contract)
     origin = f"[{source}](https://huggingface.co/{source})" if source else "A language model"
+    is_exact = contract.exactness is not None and contract.exactness.holds
+    exact = "; where it was tested, the output was what plain decoding gives" if is_exact else ""
     return (
         f"{origin} for [MLX](https://github.com/ml-explore/mlx), together with its own head for "
         "multi-token prediction (MTP). With `mtplx` the head drafts tokens and the model verifies "
-        "them several at a time; the output is what plain decoding gives. Any other MLX program "
-        "loads the folder as an ordinary model. Text only."
+        f"them several at a time{exact}. Any other MLX program loads the folder as an ordinary "
+        "model. Text only."
     )
 
 
 def _speed(contract: RuntimeContract) -> str:
+    """Every row that was measured, the losing ones too, and how it was measured."""
     speed = contract.speed_evidence
-    if speed is None:
-        return ""
-    rows = [_speed_row(row) for row in speed.forge_verify_rows or [] if isinstance(row, Mapping)]
-    if not rows:
+    rows = [_speed_row(row) for row in _measured(speed)] if speed is not None else []
+    if speed is None or not rows:
         return ""
     table = _table(("decoding", "tok/s", "ratio", "95 % interval", "accepted by position"), rows)
-    where = {**(contract.verified_on or {}), **(speed.conditions or {})}
+    where = {
+        "accepted_by_kind_of_text": speed.acceptance_by_domain,
+        **(contract.verified_on or {}),
+        **(speed.conditions or {}),
+    }
     conditions = "\n".join(_facts(where))
     return f"## Measured speed\n\n{table}\n\n{conditions}".rstrip()
+
+
+def _measured(speed: SpeedEvidence) -> list[Mapping[str, Any]]:
+    """The recorded rows, or else those that the summary of the evidence amounts to."""
+    rows = [row for row in speed.forge_verify_rows or [] if isinstance(row, Mapping)]
+    if rows:
+        return rows
+    if speed.ar_tok_s is not None:
+        rows.append({"depth": 0, "tok_s": speed.ar_tok_s})
+    if speed.depth and (speed.tok_s is not None or speed.gain is not None):
+        rows.append(
+            {
+                "depth": speed.depth,
+                "tok_s": speed.tok_s,
+                "multiplier_vs_ar": speed.gain,
+                "gain_interval": speed.gain_interval,
+                "acceptance_by_position": speed.acceptance_by_depth,
+            }
+        )
+    return rows
 
 
 def _speed_row(row: Mapping[str, Any]) -> tuple[str, ...]:
     depth = row.get("depth") or 0
     interval = row.get("gain_interval")
-    shown = " to ".join(_number(end) for end in interval) if isinstance(interval, list) else "-"
+    ends = interval if isinstance(interval, list | tuple) else ()
     return (
-        f"MTP, depth {depth}" if depth else "plain",
+        f"MTP, depth {_cell(depth)}" if depth else "plain",
         _number(row.get("tok_s"), 1),
         _number(row.get("multiplier_vs_ar")) if depth else "1",
-        shown if depth else "-",
+        " to ".join(_number(end) for end in ends) or "-",
         _shares(row.get("acceptance_by_position")) if depth else "-",
     )
 
@@ -97,7 +131,8 @@ def _exactness(contract: RuntimeContract) -> str:
     found = contract.exactness
     if found is None:
         return ""
-    verdict = "equal to plain decoding" if found.holds else "**not** equal to plain decoding"
+    is_equal = found.passed and found.tokens > 0 and found.differences == 0
+    verdict = "equal to plain decoding" if is_equal else "**not** shown equal to plain decoding"
     lines = [
         f"With MTP on, output was {verdict}: {found.tokens} tokens compared, {found.differences} "
         f"differed, and {found.numeric_ties} were ties (two tokens equally likely within rounding)."

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any, Final, TypeVar
 
 from mtplx.contracts.content_check import compare_content
@@ -11,14 +11,9 @@ from mtplx.contracts.identity import CONTRACT_NAME, identity_files
 from mtplx.contracts.inspection import Inspection, Tier
 from mtplx.contracts.tensor_header import shortened
 from mtplx.forge.publish.listing import Listing
+from mtplx.forge.publish.repo_id import repo_id_fault
 from mtplx.forge.publish.secrets import find_secrets
-from mtplx.forge.publish.texts import (
-    MAX_TEXT_BYTES,
-    is_vocabulary,
-    local_paths,
-    raw_text,
-    visible_text,
-)
+from mtplx.forge.publish.texts import local_paths, raw_text, visible_text
 
 T = TypeVar("T")
 
@@ -44,6 +39,42 @@ class Check:
         return asdict(self)
 
 
+def attempt(check_id: str, work: Callable[[], T], says: str) -> tuple[T | None, Check]:
+    """What `work` returns, and the check that it makes by raising or not; `says` is for success."""
+    try:
+        return work(), Check(check_id, True, says)
+    except MTPLXError as error:
+        return None, Check(check_id, False, error.message, error.hint)
+
+
+def check_repo_id(repo: str) -> Check:
+    """Whether `repo` names an owner and a model."""
+    if not (fault := repo_id_fault(repo)):
+        return Check("repo_id_explicit", True, f"{repo} is well formed")
+    return Check(
+        "repo_id_explicit",
+        False,
+        f"{shortened(repo)!a} is no repository id ({fault})",
+        "Expected ORG/NAME with letters, digits, dots, dashes and underscores.",
+    )
+
+
+def check_contract(inspection: Inspection) -> Check:
+    """Whether the folder has a contract of ours that covers a head and all files."""
+    contract = inspection.contract
+    if contract is None:
+        fault = f"no usable contract: {inspection.error or f'there is no {CONTRACT_NAME}'}"
+    elif contract.is_public:
+        fault = f"{CONTRACT_NAME} was written by another tool"
+    else:
+        missing = [key for key in ("head", "content") if getattr(contract, key) is None]
+        fault = f"{CONTRACT_NAME} has no {' and no '.join(missing)}" if missing else ""
+    if not fault:
+        return Check("runtime_contract_exists", True, f"{CONTRACT_NAME} is complete")
+    fix = "Build the artifact with `mtplx forge build`, or `mtplx forge brand` the folder."
+    return Check("runtime_contract_exists", False, fault, fix)
+
+
 def check_files(listing: Listing, inspection: Inspection) -> Iterable[Check]:
     """Whether the folder holds the files of an artifact and nothing else."""
     yield _absent(
@@ -55,10 +86,10 @@ def check_files(listing: Listing, inspection: Inspection) -> Iterable[Check]:
     yield _absent(
         "no_special_files", listing.special, "files that are no regular files", "Remove them."
     )
-    wanted = expected_files(listing, inspection)
+    expected = _expected_files(listing, inspection)
     yield _absent(
         "no_unexpected_files",
-        [name for name in listing.files if name not in wanted],
+        [name for name in listing.files if name not in expected],
         "files that are no part of an artifact",
         "Move them elsewhere; an artifact has no code, no other weights and no hidden files.",
     )
@@ -70,75 +101,14 @@ def check_files(listing: Listing, inspection: Inspection) -> Iterable[Check]:
     )
 
 
-def expected_files(listing: Listing, inspection: Inspection) -> frozenset[str]:
-    """Files of the model, the contract, the card, and licence texts.
-
-    Of a model that cannot be read every weight file is expected: it has failed already.
-    """
-    index = inspection.index
-    all_weights = tuple(name for name in listing.files if name.endswith(".safetensors"))
-    weights = index.files if index is not None else all_weights
-    model = {name for _, name in identity_files(inspection.path, weights)}
-    documents = {
-        name
-        for name in listing.files
-        if "/" not in name and any(PurePosixPath(name).match(glob) for glob in _DOCUMENTS)
-    }
-    return frozenset(model | documents | {CONTRACT_NAME, CARD_NAME})
-
-
-def check_texts(listing: Listing, inspection: Inspection, card: str) -> Iterable[Check]:
-    """Whether any text of the folder, or the new card, gives away what is private."""
-    paths: list[str] = []
-    secrets: list[str] = []
-    unread: list[str] = []
-    for name, text in _texts(listing, inspection, card, unread):
-        visible = visible_text(text)
-        secrets += [f"{name} line {s.line}: {s.kind}" for s in find_secrets(text)]
-        if visible is not text and not secrets:
-            secrets += [f"{name}: {s.kind}" for s in find_secrets(visible)]
-        if not is_vocabulary(name):
-            paths += [f"{name}: {shortened(found)}" for found in local_paths(visible)]
-    yield _absent(
-        "no_local_paths",
-        paths,
-        "places that name this or another machine's folders or host",
-        "Remove them from the files; contracts that name local paths have to be built again.",
-    )
-    yield _absent(
-        "no_secrets",
-        secrets + unread,
-        "places that look like credentials",
-        "Remove them, and revoke every credential that was real.",
-    )
-
-
-def check_contract(inspection: Inspection) -> Check:
-    """Whether the folder has a contract of ours that covers a head and all files."""
-    fix = "Build the artifact with `mtplx forge build`."
-    contract = inspection.contract
-    if contract is None:
-        reason = str(inspection.error) if inspection.error else f"there is no {CONTRACT_NAME}"
-        return Check("runtime_contract_exists", False, f"No usable contract: {reason}", fix)
-    if contract.is_public:
-        return Check(
-            "runtime_contract_exists", False, f"{CONTRACT_NAME} was written by another tool", fix
-        )
-    missing = [key for key in ("head", "content") if getattr(contract, key) is None]
-    if missing:
-        message = f"{CONTRACT_NAME} has no {' and no '.join(missing)}"
-        return Check("runtime_contract_exists", False, message, fix)
-    return Check("runtime_contract_exists", True, f"{CONTRACT_NAME} is complete")
-
-
 def check_verified(inspection: Inspection, *, force_unverified: bool) -> Check:
     """Whether the artifact is verified and every byte is as it was then, or labelled otherwise.
 
     Files that are not those of the contract cannot be forced: its evidence is about others.
     """
-    reason = inspection.reasons[-1] if inspection.reasons else str(inspection.tier)
     if inspection.tier is Tier.VERIFIED:
         return Check("inspect_verified", True, "every byte is as it was verified")
+    reason = inspection.reasons[-1] if inspection.reasons else str(inspection.tier)
     if not inspection.can_use_head:
         fix = "Build the artifact again with `mtplx forge build`."
         return Check("inspect_verified", False, f"the folder is {inspection.tier}: {reason}", fix)
@@ -155,12 +125,61 @@ def check_verified(inspection: Inspection, *, force_unverified: bool) -> Check:
     return Check("inspect_verified", False, reason, fix)
 
 
-def attempt(check_id: str, work: Callable[[], T], says: str) -> tuple[T | None, Check]:
-    """What `work` returns, and the check that it makes by raising or not; `says` is for success."""
-    try:
-        return work(), Check(check_id, True, says)
-    except MTPLXError as error:
-        return None, Check(check_id, False, error.message, error.hint)
+def check_texts(folder: Path, listing: Listing, card: str) -> Iterable[Check]:
+    """Whether a text that would be published gives away what is private.
+
+    The folder's own README.md is not read: the new card takes its place.
+    """
+    texts = {f"{CARD_NAME} (new)": card}
+    unread: list[str] = []
+    for name in listing.files.keys() - {CARD_NAME}:
+        try:
+            texts[name] = raw_text(folder / name)
+        except (OSError, MTPLXError) as cause:
+            unread.append(f"{name}: {cause}")
+    visible = {name: visible_text(text) for name, text in texts.items()}
+    yield _absent("all_searched", sorted(unread), "files that cannot be searched", "Mend them.")
+    yield _absent(
+        "no_local_paths",
+        [
+            f"{name}: {shortened(path)}"
+            for name, text in sorted(visible.items())
+            for path in local_paths(name, text, folder)
+        ],
+        "places that name folders or the host of this or another machine",
+        "Remove them from the files; contracts that name local paths have to be built again.",
+    )
+    yield _absent(
+        "no_secrets",
+        [place for name in sorted(texts) for place in _secrets(name, texts[name], visible[name])],
+        "places that look like credentials",
+        "Remove them, and revoke every credential that was real.",
+    )
+
+
+def _secrets(name: str, text: str, visible: str) -> list[str]:
+    """What the file shows, and what escapes in JSON hide."""
+    found = {secret.kind: f"{name} line {secret.line}" for secret in find_secrets(text)}
+    if visible is not text:
+        found = {secret.kind: name for secret in find_secrets(visible)} | found
+    return [f"{place}: {kind}" for kind, place in found.items()]
+
+
+def _expected_files(listing: Listing, inspection: Inspection) -> frozenset[str]:
+    """Files of the model, the contract, the card, and licence texts.
+
+    Of a model that cannot be read every weight file is expected: it has failed already.
+    """
+    index = inspection.index
+    all_weights = tuple(name for name in listing.files if name.endswith(".safetensors"))
+    weights = index.files if index is not None else all_weights
+    model = {name for _, name in identity_files(inspection.path, weights)}
+    documents = {
+        name
+        for name in listing.files
+        if "/" not in name and any(PurePosixPath(name).match(glob) for glob in _DOCUMENTS)
+    }
+    return frozenset(model | documents | {CONTRACT_NAME, CARD_NAME})
 
 
 def _changed_files(inspection: Inspection) -> tuple[str, ...]:
@@ -170,20 +189,6 @@ def _changed_files(inspection: Inspection) -> tuple[str, ...]:
         return ()
     recorded = contract.content.records()
     return compare_content(inspection.path, index.files, recorded, full=False).others
-
-
-def _texts(
-    listing: Listing, inspection: Inspection, card: str, unread: list[str]
-) -> Iterable[tuple[str, str]]:
-    yield f"{CARD_NAME} (new)", card
-    for name, size in listing.files.items():
-        if not name.endswith(".safetensors") and size > MAX_TEXT_BYTES:
-            unread.append(f"{name}: too large to be searched ({size} bytes)")
-            continue
-        try:
-            yield name, raw_text(inspection.path / name)
-        except (OSError, MTPLXError) as cause:
-            unread.append(f"{name}: cannot be searched: {cause}")
 
 
 def _absent(check_id: str, found: Iterable[str], what: str, fix: str) -> Check:

@@ -19,12 +19,12 @@ from mtplx.forge.publish.checks import (
     attempt,
     check_contract,
     check_files,
+    check_repo_id,
     check_texts,
     check_verified,
 )
 from mtplx.forge.publish.license import License, find_license
 from mtplx.forge.publish.listing import Listing, list_folder
-from mtplx.forge.publish.repo_id import check_repo_id
 from mtplx.forge.publish.upload import Upload
 
 
@@ -106,10 +106,11 @@ class Publication:
         return {"repo": repo, "visibility": visibility, "license_spdx": spdx}
 
     def contract_with(self, record: dict[str, Any]) -> RuntimeContract:
-        """The contract with `record` as its `published_to_hf`."""
+        """The contract with `record` as its `published_to_hf`, and with the labels of the card."""
         provenance = self.contract.forge_provenance or ForgeProvenance()
         provenance = provenance.model_copy(update={"published_to_hf": record})
-        return self.contract.model_copy(update={"forge_provenance": provenance})
+        changes = {"forge_provenance": provenance, "labels": list(self.labels)}
+        return self.contract.model_copy(update=changes)
 
     def _made_files(self, visibility: str) -> list[Upload]:
         """The files that are not sent as they lie in the folder: card and contract."""
@@ -140,9 +141,6 @@ def prepare_publication(
     inspection = _inspect(folder, listing, on_progress)
     labels = _labels(inspection)
     readme = _read_text(request.readme) if request.readme is not None else None
-    _, repo_check = attempt(
-        "repo_id_explicit", lambda: check_repo_id(request.repo), f"{request.repo} is well formed"
-    )
     found, license_check = attempt(
         "license_valid",
         lambda: find_license(folder, request.license, readme),
@@ -154,13 +152,13 @@ def prepare_publication(
         "the model card is complete",
     )
     checks = (
-        repo_check,
+        check_repo_id(request.repo),
         check_contract(inspection),
         *check_files(listing, inspection),
         check_verified(inspection, force_unverified=request.force_unverified),
         license_check,
         card_check,
-        *check_texts(listing, inspection, card or ""),
+        *check_texts(folder, listing, card or ""),
     )
     return Publication(request, checks, inspection, listing, found, card or "", labels)
 
@@ -195,15 +193,18 @@ def _inspect(
 
 
 def _labels(inspection: Inspection) -> tuple[str, ...]:
-    """What the card and the commit have to say besides what was measured."""
+    """What card, contract and commit have to say besides what was measured.
+
+    Whether the artifact is unverified is judged anew, whatever the contract says.
+    """
     recorded = inspection.contract.labels if inspection.contract is not None else []
     unverified = [] if inspection.tier is Tier.VERIFIED else [UNVERIFIED]
-    return tuple(dict.fromkeys([*unverified, *recorded]))
+    return tuple(dict.fromkeys([*unverified, *(la for la in recorded if la != UNVERIFIED)]))
 
 
 def _read_text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as cause:
         reason = cause.strerror if isinstance(cause, OSError) else "it is no UTF-8 text"
         raise UsageError(

@@ -56,8 +56,9 @@ def publish(publication: Publication, token: str, report: Report) -> Published:
     assert publication.license is not None
     request = publication.request
     remote = Remote(request.repo, token)
-    created = remote.create(private=request.private)
-    before = remote.read()
+    found = remote.find()
+    created = found is None and remote.create(private=request.private)
+    before = found or remote.read()
     _check_visibility(request, before)
     visibility = "private" if before.is_private else "public"
     uploads = publication.uploads(visibility)

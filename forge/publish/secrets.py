@@ -3,6 +3,7 @@
 import re
 from typing import Final, NamedTuple
 
+# Each begins with a mark of its own: random letters and the words of a tokenizer match none.
 _PATTERNS: Final = {
     "Hugging Face token": r"\bhf_[A-Za-z0-9]{20,}",
     "API key": r"(?<![\w-])sk-[A-Za-z0-9_-]{20,}",
@@ -13,10 +14,9 @@ _PATTERNS: Final = {
     "Google API key": r"\bAIza[\w-]{35}",
     "JSON web token": r"\beyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{10,}",
     "private key": r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY-----",
-    "authorization header": (
-        r"(?i:authorization[\"']?\s*[:=]\s*[\"']?(?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{8,}"
-        r"|\bBearer\s+(?=[^\s]*\d)[A-Za-z0-9._~+/=-]{20,}"
-    ),
+    "authorization header": r"\b[Bb]earer[ \t]+(?=\S*\d)[A-Za-z0-9._~+/=-]{20,}"
+    r"|\bAuthorization[\"']?[ \t]*:[ \t]*[\"']?Basic[ \t]+[A-Za-z0-9+/=]{8,}",
+    "password in a web address": r"://[^\s/:@\"'<>{}]+:[^\s/:@\"'<>{}]+@[\w.-]+",
 }
 _COMPILED: Final = {kind: re.compile(pattern) for kind, pattern in _PATTERNS.items()}
 

@@ -10,14 +10,21 @@ _HINT = (
     "with write access under Settings, Access Tokens on the hub."
 )
 
+_MAX_LINE = 1024
+
 
 def find_token(stdin: TextIO | None = None) -> str:
     """The token from the first line of `stdin`, or without one from HF_TOKEN or the hub's login.
 
-    Raises UsageError when there is none, or when it could not be sent; no message shows it.
+    Raises UsageError when there is none, when it could not be sent, or when it would have to be
+    typed where everybody sees it; no message shows it.
     """
+    if stdin is not None and stdin.isatty():
+        raise UsageError(
+            "The hub token is not read from a terminal, which would show it.", hint=_HINT
+        )
     if stdin is not None:
-        token, origin = stdin.readline().strip(), "standard input"
+        token, origin = stdin.readline(_MAX_LINE).strip(), "standard input"
     else:
         from huggingface_hub import get_token
 

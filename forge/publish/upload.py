@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete
+from huggingface_hub.utils.sha import git_hash
 
 from mtplx.contracts.errors import DownloadError, UsageError
 from mtplx.contracts.identity import CONTRACT_NAME
-from mtplx.forge.publish.remote import Remote, RemoteFile, RemoteState
+from mtplx.forge.hub.download import RemoteFile
+from mtplx.forge.publish.remote import CommitOperation, Remote, RemoteState
 
 # Files that a loader picks up by their name: one left over from an older artifact would be read.
 _LOADED = (
@@ -56,13 +58,8 @@ class Upload:
             return False
         if remote.sha256 is not None:
             return remote.sha256 == self.sha256
-        return remote.blob_id == self._blob_id()
-
-    def _blob_id(self) -> str:
-        """sha1 of git's header and the content; small files only have this on the hub."""
         data = self.content if isinstance(self.content, bytes) else self.content.read_bytes()
-        header = f"blob {len(data)}\0".encode()
-        return hashlib.sha1(header + data, usedforsecurity=False).hexdigest()
+        return remote.blob_id == git_hash(data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +107,7 @@ def send(remote: Remote, changes: Changes, parent: str, message: str, on_bytes: 
     is visible before the commit. Raises MovedError when the head is no longer `parent`.
     """
     done = 0
-    operations: list[CommitOperationAdd | CommitOperationDelete] = []
+    operations: list[CommitOperation] = []
     for upload in changes.added:
         operations.append(_send_one(remote, upload, done, on_bytes))
         done += upload.size
@@ -132,19 +129,32 @@ def check_arrived(uploads: Sequence[Upload], state: RemoteState, repo: str) -> N
 def _send_one(remote: Remote, upload: Upload, start: int, on_bytes: OnBytes) -> CommitOperationAdd:
     """The operation that adds `upload`, its content on the hub if it is too large for the commit.
 
-    The hash is the one that was verified, so that the hub refuses a file that has changed since.
+    What is sent is what was verified: weights under their known hash, so that the hub refuses
+    others, and everything else after it was compared once more.
     """
-    operation = CommitOperationAdd(upload.name, upload.content)
-    operation.upload_info.sha256 = bytes.fromhex(upload.sha256)
-    content = operation.path_or_fileobj
-    if isinstance(upload.content, bytes):
+    if isinstance(upload.content, bytes) or not upload.name.endswith(_WEIGHT_SUFFIXES):
+        operation = CommitOperationAdd(upload.name, _verified_bytes(upload))
         remote.upload(operation)
         return operation
+    operation = CommitOperationAdd(upload.name, upload.content)
+    operation.upload_info.sha256 = bytes.fromhex(upload.sha256)
+    # Opened only now: an operation that is made of an open file reads it whole to hash it.
+    path = operation.path_or_fileobj
     with _CountedFile(upload.content, lambda at: on_bytes(start + at)) as file:
         operation.path_or_fileobj = file
         remote.upload(operation)
-    operation.path_or_fileobj = content
+    operation.path_or_fileobj = path
     return operation
+
+
+def _verified_bytes(upload: Upload) -> bytes:
+    data = upload.content if isinstance(upload.content, bytes) else upload.content.read_bytes()
+    if hashlib.sha256(data).hexdigest() != upload.sha256:
+        raise UsageError(
+            f"{upload.name} has changed since it was checked.",
+            hint="Publish again when nothing else writes to the artifact.",
+        )
+    return data
 
 
 class _CountedFile(io.BufferedReader):

@@ -341,7 +341,7 @@ def test_wait_that_is_too_long_is_not_waited(hub: HubServer) -> None:
     hub.fail("api/models", times=None, status=429, retry_after=86400)
     with pytest.raises(DownloadError, match="too many requests"):
         open_source(REPO)
-    assert len(hub.requests) == 1
+    assert len(hub.asked("")) == 1
 
 
 def test_missing_repository_and_missing_revision_are_told_apart(hub: HubServer) -> None:

@@ -19,7 +19,8 @@ class Fault:
     `status` answers with an error (`retry_after` and `error_code` become headers), `truncate`
     closes the connection after so many bytes of the body, `corrupt` flips a bit of it,
     `ignore_range` answers 200 with the whole file, `hang_s` waits before the answer, and `action`
-    is called before it.
+    is called before it. `hang_up` closes the connection after so many bytes of what is sent to the
+    hub, without an answer; `says` is what an error answers.
     """
 
     pattern: str
@@ -29,7 +30,9 @@ class Fault:
     status: int | None = None
     retry_after: int | None = None
     error_code: str | None = None
+    says: str = "on purpose"
     truncate: int | None = None
+    hang_up: int | None = None
     corrupt: bool = False
     ignore_range: bool = False
     hang_s: float = 0.0

@@ -33,9 +33,34 @@ TOKEN = "hf_local-hub-token"
 USER = "tester"
 
 
+class Answering:
+    """Answers under way. A client has one whole before the hub has noted that it sent it."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._changed = threading.Condition()
+
+    def __enter__(self) -> None:
+        with self._changed:
+            self._count += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._changed:
+            self._count -= 1
+            self._changed.notify_all()
+
+    def wait_until_none(self) -> None:
+        """Wait for what is being sent, for some seconds at most."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._count == 0, timeout=5)
+
+
 @dataclass
 class HubServer:
-    """The state of the hub. `url` is its API, `storage_url` where LFS content lies."""
+    """The state of the hub. `url` is its API, `storage_url` where LFS content lies.
+
+    LFS content larger than `part_size` has to be sent in parts of that size.
+    """
 
     url: str = ""
     storage_url: str = ""
@@ -43,10 +68,13 @@ class HubServer:
     user: str = USER
     repositories: dict[str, Repository] = field(default_factory=dict)
     lfs: dict[str, bytes] = field(default_factory=dict)
+    part_size: int | None = None
+    parts: dict[tuple[str, int], bytes] = field(default_factory=dict)
     requests: list[Request] = field(default_factory=list)
     faults: Faults = field(default_factory=Faults)
     lock: threading.RLock = field(default_factory=threading.RLock)
     closing: threading.Event = field(default_factory=threading.Event)
+    answering: Answering = field(default_factory=Answering)
 
     def add(
         self,
@@ -80,7 +108,8 @@ class HubServer:
         return sum(request.sent for request in self.asked(pattern))
 
     def asked(self, pattern: str, method: str | None = None) -> list[Request]:
-        """Requests for paths in which `pattern` is found."""
+        """Requests for paths in which `pattern` is found, those being answered now included."""
+        self.answering.wait_until_none()
         with self.lock:
             return [
                 request

@@ -74,7 +74,10 @@ class Blob:
 
 @dataclass(frozen=True)
 class Request:
-    """One request that the hub answered; `sent` counts bytes of the body."""
+    """One request to the hub; `sent` counts bytes of the answer's body, `received` of its own.
+
+    `status` is 0 when the hub hung up without an answer.
+    """
 
     method: str
     path: str
@@ -82,11 +85,15 @@ class Request:
     status: int
     sent: int
     is_authorized: bool
+    received: int = 0
 
 
 @dataclass
 class Repository:
-    """Commits by id, and branches; `info` holds what a search tells (tags, config, downloads)."""
+    """Commits by id, and branches; `info` holds what a search tells (tags, config, downloads).
+
+    `operations` names, for each commit that was asked for, what was sent: "file config.json".
+    """
 
     name: str
     private: bool = False
@@ -95,6 +102,7 @@ class Repository:
     branches: dict[str, str] = field(default_factory=dict)
     info: dict[str, Any] = field(default_factory=dict)
     messages: list[str] = field(default_factory=list)
+    operations: list[list[str]] = field(default_factory=list)
 
     def resolve(self, revision: str) -> str | None:
         """The commit of a branch or commit id."""

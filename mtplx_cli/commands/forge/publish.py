@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from mtplx.forge.publish.preparation import Publication
     from mtplx.forge.publish.progress import Report
     from mtplx.forge.publish.publish import Published
+    from mtplx.forge.run_folder import RunFolder
 
 
 def publish(
@@ -65,6 +66,7 @@ def publish(
     from mtplx.forge.publish.token import find_token
 
     screen = Screen(quiet=quiet or as_json)
+    run = _run_folder(out, path.expanduser())
     request = PublishRequest(
         path.expanduser(), repo, private, license, readme_path, force_unverified
     )
@@ -79,14 +81,18 @@ def publish(
     token = find_token(sys.stdin if token_stdin else None)
     if not (yes or as_json):
         _confirm(publication, stdin_is_taken=token_stdin)
-    with screen.progress() as progress, _reports(out) as write:
+    try:
+        with screen.progress() as progress, _reports(run) as write:
 
-        def report(state: dict[str, Any]) -> None:
-            total = max(state["total_bytes"], 1)
-            progress.update(f"uploading to {repo}", state["bytes_uploaded"] / total)
-            write(state)
+            def report(state: dict[str, Any]) -> None:
+                total = max(state["total_bytes"], 1)
+                progress.update(f"uploading to {repo}", state["bytes_uploaded"] / total)
+                write(state)
 
-        done = publish_artifact(publication, token, report)
+            done = publish_artifact(publication, token, report)
+    except KeyboardInterrupt as stopped:
+        screen.note(f"{stopped or 'stopped'}; the same command goes on")
+        raise
     _show_result(done, screen, as_json=as_json)
 
 
@@ -144,16 +150,27 @@ def _confirm(publication: "Publication", *, stdin_is_taken: bool) -> None:
         raise typer.Exit(INTERRUPTED_EXIT_CODE)
 
 
-@contextmanager
-def _reports(out: Path | None) -> Iterator["Report"]:
-    """Where the states of the upload go; a run folder can be cancelled by its name."""
+def _run_folder(out: Path | None, artifact: Path) -> "RunFolder | None":
+    from mtplx.forge.run_folder import RunFolder
+
     if out is None:
+        return None
+    folder = out.expanduser().resolve()
+    if folder.is_relative_to(artifact.resolve()):
+        raise UsageError(
+            f"--out {out} lies in the artifact, and would become part of it.",
+            hint="Give a folder beside it, such as the run folder of its build.",
+        )
+    return RunFolder(folder)
+
+
+@contextmanager
+def _reports(run: "RunFolder | None") -> Iterator["Report"]:
+    """Where the states of the upload go; a run folder can be cancelled by its name."""
+    if run is None:
         yield lambda _state: None
         return
     from mtplx.forge.cancel import registered
-    from mtplx.forge.run_folder import RunFolder
-
-    run = RunFolder(out.expanduser())
 
     def write(state: dict[str, Any]) -> None:
         if state["finished"]:
