@@ -15,6 +15,7 @@ from mtplx.runtime.model import Model
 from mtplx.runtime.trunks.trunk import Hidden, Trunk
 
 Hits = NDArray[np.bool_]
+Likelihoods = NDArray[np.float32]
 Tokens = NDArray[np.int64]
 
 # Logits held at once: a vocabulary of 250 000 makes one text of 1000 rows a gigabyte.
@@ -74,6 +75,34 @@ def score_window(head: Head, window: Window, trunk: Trunk, depths: int) -> list[
         found.append(best == window.best[depth:])
         fed = step.recycled
     return found
+
+
+def likelihoods(head: Head, window: Window, trunk: Trunk, depths: int) -> list[Likelihoods]:
+    """Log-probability of the token that really comes, by the head, for each depth: `T - d - 1` rows at depth d.
+
+    This is what heads are trained on, so it tells wirings apart that hardly ever change the best token.
+    """
+    fed = head.feed(window.hidden)
+    found: list[Likelihoods] = []
+    for depth in range(1, depths + 1):
+        step = head.step(fed[:, :-1], window.tokens[:, depth:], head.make_caches())
+        true = window.tokens[0, depth + 1 :]
+        found.append(_log_chances(head.logits, step.output[:, :-1], true, trunk.vocab_size))
+        fed = step.recycled
+    return found
+
+
+def _log_chances(
+    logits: Callable[[mx.array], mx.array], hidden: mx.array, true: mx.array, vocab_size: int
+) -> Likelihoods:
+    """Log-probability [T] of `true` [T] under the logits of `hidden` [1, T, H], some rows at a time."""
+    size = max(1, _MOST_LOGITS // vocab_size)
+    parts = []
+    for start in range(0, hidden.shape[1], size):
+        rows = logits(hidden[:, start : start + size])[0].astype(mx.float32)
+        taken = mx.take_along_axis(rows, true[start : start + size, None], axis=1)[:, 0]
+        parts.append(np.array(taken - mx.logsumexp(rows, axis=-1), dtype=np.float32))
+    return np.concatenate(parts)
 
 
 def _best(logits: Callable[[mx.array], mx.array], hidden: mx.array, vocab_size: int) -> Tokens:

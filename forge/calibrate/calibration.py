@@ -46,9 +46,9 @@ class Calibration:
     """What was found, and the evidence.
 
     `norm_shift` is what must be added to gains, by names relative to the published head; empty when the head is
-    sound as loaded. `decided_by` says for each axis `measured`, `tie, family default` or `immaterial` (whatever is
-    chosen makes no difference to speak of), with the p-value of the closest rival in `p_values`. `agreement` is
-    that of the result at depth 1, 2, 3.
+    sound as loaded. `decided_by` says for each axis how: `significance.Reason`; `immaterial` means that whatever is
+    chosen makes no difference to speak of. The p-value of the closest rival is in `p_values`. `agreement` is that of
+    the result at depth 1, 2, 3.
     """
 
     wiring: Wiring
@@ -74,7 +74,8 @@ def calibrate(
     """Find the wiring of the head of `model` and the shift of its norms by teacher-forced agreement on `texts`.
 
     The trunk reads each text once; every candidate then costs a forward of the head. Feed, concatenation order and
-    norm gains are decided at depth 1, recycling at depths 2 and 3. The model is left as it was.
+    norm gains are decided at depth 1, recycling at depths 2 and 3, there by the likelihood of the text where agreement
+    can't tell. The model is left as it was.
 
     Raises:
         HeadMissingError: the model has no head loaded.

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from mtplx.contracts.family import Wiring
 from mtplx.forge.calibrate.candidates import ORDERS, POINTS, SHIFTS, Candidate
 from mtplx.forge.calibrate.scoring import Scorer
-from mtplx.forge.calibrate.significance import ALPHA, CLEAR, Choice, choose
+from mtplx.forge.calibrate.significance import ALPHA, CLEAR, Choice, choose, choose_likelier
 
 
 class Decisions:
@@ -83,10 +83,18 @@ class Decisions:
         self.adopted = self.adopted.wired(recycle=recycle)
 
     def _decide_recycle(self) -> None:
+        """Before or after an output norm of nearly equal gains is nearly the same to the next depth.
+
+        Both then agree with the trunk equally often; the likelihood of the text, which varies less, decides.
+        """
         options: dict[str, Candidate] = {
             recycle: self.adopted.wired(recycle=recycle) for recycle in POINTS
         }
         self._compare("recycle", options, self._default.recycle, (2, 3))
+        if self.made["recycle"].reason != "measured":
+            rows = {key: self._scorer.likelihood(option, 2, 3) for key, option in options.items()}
+            self.made["recycle"] = choose_likelier("recycle", rows)
+            self.adopted = options[self.made["recycle"].option]
 
     def _race(
         self, axis: str, options: Mapping[str, Candidate], default: str, *, alpha: float = ALPHA

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from mtplx.forge.calibrate.agreement import Hits, Window, score_window
+from mtplx.forge.calibrate.agreement import Hits, Likelihoods, Window, likelihoods, score_window
 from mtplx.forge.calibrate.candidates import Candidate
 from mtplx.forge.calibrate.norms import HeadNorms
 from mtplx.forge.calibrate.significance import CLEAR, compare
@@ -55,6 +55,16 @@ class Scorer:
         for number in range(len(self._windows)):
             self._score(candidate, number, max(depths))
         return np.concatenate([w[depth - 1] for w in self._hits[candidate] for depth in depths])
+
+    def likelihood(self, candidate: Candidate, *depths: int) -> Likelihoods:
+        """Log-probability of the true token in each row of these depths, over all windows."""
+        head = Head(self._module, self._trunk, candidate.wiring)
+        found: list[Likelihoods] = []
+        with self._norms.shifted(candidate.shifts):
+            for window in self._windows:
+                rows = likelihoods(head, window, self._trunk, max(depths))
+                found += [rows[depth - 1] for depth in depths]
+        return np.concatenate(found)
 
     def race(self, candidates: Iterable[Candidate]) -> list[Candidate]:
         """Those that are not clearly worse at depth 1 than the best, the best first."""

@@ -11,7 +11,13 @@ from numpy.typing import NDArray
 
 from mtplx.contracts.errors import CalibrationError
 
-Reason = Literal["measured", "tie, family default", "immaterial"]
+Reason = Literal[
+    "measured",
+    "measured by likelihood",
+    "tie, family default",
+    "immaterial",
+    "immaterial, likelier",
+]
 Option = TypeVar("Option")
 
 # Chance of calling one axis decided when its options are equal.
@@ -76,6 +82,30 @@ def choose(
     differing = max(float((options[best] ^ options[rival]).mean()) for rival in tied)
     reason: Reason = "immaterial" if differing < _IMMATERIAL else "tie, family default"
     return Choice(default, reason, closest)
+
+
+def choose_likelier(
+    axis: str, options: Mapping[Option, NDArray[np.float32]], *, alpha: float = ALPHA
+) -> Choice[Option]:
+    """The option that gives the true tokens the higher probability, among options that agree equally often.
+
+    `options` maps each of two options to the log-probability of the true token in each row, over the same rows. Its
+    reason says whether a paired z-test finds the difference significant; where it does not, either option is as good
+    as the other for all that could be measured, and the likelier one is taken all the same.
+
+    Raises:
+        CalibrationError: a log-probability is not a finite number.
+    """
+    worse, better = sorted(options, key=lambda option: float(options[option].mean(dtype=float)))
+    gain = options[better].astype(np.float64) - options[worse]
+    if not np.isfinite(gain).all():
+        raise CalibrationError(
+            f"{axis} is not decided: the head gives the text chances that are no numbers",
+            hint="the head is damaged: download it again, or use another source",
+        )
+    error = gain.std() / math.sqrt(len(gain))
+    p = math.erfc(float(gain.mean() / error) / math.sqrt(2.0)) if error > 0.0 else 1.0
+    return Choice(better, "measured by likelihood" if p < alpha else "immaterial, likelier", p)
 
 
 def _unresolved(

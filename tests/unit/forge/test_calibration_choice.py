@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.stats import binomtest
 
 from mtplx.contracts.errors import CalibrationError
-from mtplx.forge.calibrate.significance import choose, sign_test
+from mtplx.forge.calibrate.significance import choose, choose_likelier, sign_test
 
 ROWS = 1000
 
@@ -76,3 +76,41 @@ def test_more_rivals_need_more_evidence() -> None:
     assert choose("x", {"a": ahead, "b": behind}, "b").reason == "measured"
     crowd = {"a": ahead, "b": behind, **{str(i): hits((0, 10)) for i in range(5)}}
     assert choose("x", crowd, "b").option == "b"
+
+
+def chances(seed: int, gain: float, spread: float) -> dict[str, NDArray[np.float32]]:
+    rng = np.random.default_rng(seed)
+    base = -rng.exponential(2.0, ROWS)
+    return {
+        "post": base.astype(np.float32),
+        "pre": (base + rng.normal(gain, spread, ROWS)).astype(np.float32),
+    }
+
+
+def test_a_small_gain_in_every_row_is_measured_by_likelihood() -> None:
+    choice = choose_likelier("recycle", chances(1, gain=0.01, spread=0.05))
+    assert (choice.option, choice.reason) == ("pre", "measured by likelihood")
+    assert choice.p < 1e-6
+
+
+def test_a_gain_within_noise_is_called_immaterial() -> None:
+    choice = choose_likelier("recycle", chances(2, gain=0.001, spread=0.05))
+    assert choice.reason == "immaterial, likelier"
+    assert choice.p > 0.01
+
+
+def test_noise_alone_is_seldom_called_measured() -> None:
+    choices = [choose_likelier("recycle", chances(seed, 0.0, 0.05)) for seed in range(300)]
+    assert sum(choice.reason == "measured by likelihood" for choice in choices) <= 10
+
+
+def test_equal_likelihoods_decide_nothing() -> None:
+    same = np.zeros(10, dtype=np.float32)
+    assert choose_likelier("recycle", {"post": same, "pre": same}).p == 1.0
+
+
+def test_a_chance_that_is_no_number_is_refused() -> None:
+    rows = chances(3, 0.0, 0.1)
+    rows["pre"][7] = np.nan
+    with pytest.raises(CalibrationError, match="no numbers"):
+        choose_likelier("recycle", rows)
