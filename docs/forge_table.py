@@ -36,10 +36,11 @@ COLUMNS = (
 )
 INTRODUCTION = """# Forge, measured
 
-Each checkpoint was forged with each recipe by `python docs/forge_table.py`, calibrated, verified and run. All figures are
-in [forge-measured.json](forge-measured.json).
+Each checkpoint was forged with each recipe by `python docs/forge_table.py`, calibrated, verified and run. All figures
+are in [forge-measured.json](forge-measured.json).
 
-* **KL** and **top-1** compare the artifact's trunk with the source's, teacher-forced on {rows} rows of the calibration text.
+* **KL** and **top-1** compare the artifact's trunk with the source's, teacher-forced on {rows} rows of the
+  calibration text.
 * **exact**: tokens of greedy and seeded text compared with MTP on and off, the differences found, the numeric ties met.
 * **accepted**: share of the drafts of each depth that stayed while decoding greedily, not conditioned on those before.
 * **gain**: median of paired ratios to plain decoding of the same artifact at the best depth. A win needs 5 % and an

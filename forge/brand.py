@@ -79,6 +79,17 @@ def brand(folder: Path, evidence: Evidence, *, with_content: bool) -> RuntimeCon
     return contract
 
 
+def require_stampable(folder: Path) -> RuntimeContract:
+    """The contract of `folder`; raises UsageError when there is none that a verification can be put into."""
+    contract = read_contract(folder)
+    if contract is None or contract.is_public:
+        raise UsageError(
+            f"{folder} has no contract of mtplx to stamp.",
+            hint="`mtplx forge brand PATH` writes one; `mtplx forge build` makes an artifact.",
+        )
+    return contract
+
+
 def stamp(folder: Path, verification: "Verification") -> RuntimeContract:
     """Put a new verification into the contract of `folder`, for exactly the bytes that lie there.
 
@@ -86,12 +97,7 @@ def stamp(folder: Path, verification: "Verification") -> RuntimeContract:
         UsageError: there is no contract of this format to put it into.
         CorruptModelError: the weights are not those that the contract was written for.
     """
-    contract = read_contract(folder)
-    if contract is None or contract.is_public:
-        raise UsageError(
-            f"{folder} has no contract of mtplx to stamp.",
-            hint="`mtplx forge brand PATH` writes one; `mtplx forge build` makes an artifact.",
-        )
+    contract = require_stampable(folder)
     inspection = inspect_folder(folder, verify_hashes=True)
     inspection.raise_if_unrunnable()
     assert inspection.index is not None

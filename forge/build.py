@@ -112,7 +112,7 @@ def run_build(job: BuildJob, report: Report) -> BuildResult:
         phase = "brand"
         try:
             if not job.is_branded:
-                for phase, work in _PHASES:
+                for phase, work in _PHASES:  # noqa: B007
                     work(job, report)
             _give_name(job)
         except (MTPLXError, KeyboardInterrupt) as error:

@@ -13,7 +13,7 @@ from typing import Any
 from mtplx.contracts.errors import CorruptModelError, ExactnessError, ResourceError
 from mtplx.contracts.files import sha256_file
 from mtplx.contracts.identity import FileRecord
-from mtplx.contracts.inspection import Inspection, inspect_folder
+from mtplx.contracts.inspection import Inspection
 from mtplx.forge.brand import DEGRADED, UNCALIBRATED, Evidence
 from mtplx.forge.brand import brand as write_brand
 from mtplx.forge.job import BuildJob, Report

@@ -7,6 +7,7 @@ import typer
 
 from mtplx.commands.bench import bench
 from mtplx.commands.chat import chat
+from mtplx.commands.forge.group import forge
 from mtplx.commands.inspect import inspect
 from mtplx.commands.run import run
 from mtplx.version import __version__
@@ -16,6 +17,7 @@ COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
     "run": run,
     "chat": chat,
     "inspect": inspect,
+    "forge": forge,
     "bench": bench,
 }
 

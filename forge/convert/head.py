@@ -38,8 +38,8 @@ class HeadRecord:
     """The written head.
 
     `quantization` has bits, group size and mode, and modules that differ by their path; None for a
-    head that is not packed. `policy` is the recipe's. `mtp_layers` counts physical layers. `dropped` says of each published
-    tensor that was left out why. `notes` are for the user.
+    head that is not packed. `policy` is the recipe's. `mtp_layers` counts physical layers. `dropped`
+    says of each published tensor that was left out why. `notes` are for the user.
     """
 
     file: FileRecord

@@ -268,4 +268,7 @@ def _chances(scores: NDArray[np.float32]) -> NDArray[np.float64]:
     """Probabilities from log-probabilities, each row with a sum of 1, or 0 where no round comes."""
     chances: NDArray[np.float64] = np.exp(scores.astype(np.float64))
     totals = chances.sum(axis=-1, keepdims=True)
-    return np.divide(chances, totals, out=np.zeros_like(chances), where=totals > 0)
+    shares: NDArray[np.float64] = np.divide(
+        chances, totals, out=np.zeros_like(chances), where=totals > 0
+    )
+    return shares

@@ -117,7 +117,6 @@ def test_the_peak_is_at_most_a_shard_and_a_layer(
     shards: dict[str, Any] = {"shard_size_gib": SHARD / 2**30}
     for bits in (None, 8, 4):
         found = measured(source, tmp_path / f"out-{bits}", recipe(bits, **shards))
-        print(family, packed, bits, {k: round(v / MIB, 1) for k, v in found.items()}, round(bound / MIB), round(total / MIB))
         assert found["trunk"] < bound
         assert found["head"] < bound
         assert found["resident"] < bound + RESIDENT_REST
