@@ -155,21 +155,15 @@ def part(
 
 
 def _cases(prompts: Sequence[EncodedPrompt], settings: VerifySettings) -> Iterator[_Case]:
-    for prompt in prompts:
-        greedy = settings.greedy
-        yield _Case(
-            prompt,
-            greedy,
-            {
-                f"greedy, depth {depth}, chunk {chunk}": {
-                    **greedy,
-                    "depth": depth,
-                    "prefill_chunk": chunk,
-                }
-                for depth in settings.depths
-                for chunk in settings.chunk_sizes
-            },
-        )
+    """Greedy and seeded runs of every prompt at every depth; over the prompts each depth meets each chunk size."""
+    greedy, chunks = settings.greedy, settings.chunk_sizes
+    for number, prompt in enumerate(prompts):
+        runs = {}
+        for place, depth in enumerate(settings.depths):
+            chunk = chunks[(number + place) % len(chunks)]
+            options = {**greedy, "depth": depth, "prefill_chunk": chunk}
+            runs[f"greedy, depth {depth}, chunk {chunk}"] = options
+        yield _Case(prompt, greedy, runs)
         for seed in settings.seeds:
             sampled = settings.sampled(seed)
             runs = {

@@ -16,8 +16,8 @@ from mtplx.runtime.decode.depth import MAX_DEPTH
 class VerifySettings:
     """Settings of `verify_artifact`.
 
-    Exactness: every prompt is decoded for `exact_tokens` tokens, greedily at each depth with each prefill chunk, and
-    at `temperature` and `top_p` at each depth with each seed. `law_runs` is the sample size of the statistical test
+    Exactness: every prompt is decoded for `exact_tokens` tokens, greedily at each depth with the prefill chunks in
+    turn, and at `temperature` and `top_p` at each depth with each seed. `law_runs` is the sample size of the test
     of the other acceptance laws. Speed: `repeats` interleaved repetitions of `max_tokens` tokens; without
     `with_speed` none is measured.
 
