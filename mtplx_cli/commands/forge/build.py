@@ -88,10 +88,11 @@ def build(
         allow_degraded_mtp=allow_degraded_mtp,
         calibration_text=calibration_text,
     )
-    if dry_run or not quiet:
-        show_plan(job.plan, screen if dry_run else Screen(quiet=quiet), as_json=as_json and dry_run)
     if dry_run:
+        show_plan(job.plan, screen, as_json=as_json)
         return
+    if not screen.quiet:
+        show_plan(job.plan, screen, as_json=False)
     if not (yes or as_json):
         _confirm(job)
     try:
