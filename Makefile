@@ -14,7 +14,8 @@ PACKAGES := contracts forge kernels runtime
 .PHONY: demo test test-all check bench linked
 
 demo: $(STAMP)
-	$(BIN)/python examples/demo.py
+	$(BIN)/python examples/forge.py .demo
+	$(BIN)/python examples/demo.py .demo/demo-model-optimized-quality
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -q

@@ -113,8 +113,11 @@ def document(rows: list[dict[str, Any]]) -> str:
 
 def conditions(row: dict[str, Any]) -> str:
     """Device and versions of a row in words."""
-    found = row["verified_on"] or {}
-    return ", ".join(f"{key} {value}" for key, value in found.items() if key != "timestamp")
+    found = dict(row["verified_on"] or {})
+    versions = " ".join(f"{name} {number}" for name, number in found.pop("versions", {}).items())
+    found.pop("timestamp", None)
+    facts = [f"{key} {', '.join(v) if isinstance(v, list) else v}" for key, v in found.items()]
+    return ", ".join([*facts, versions])
 
 
 def cells(row: dict[str, Any]) -> list[str]:
