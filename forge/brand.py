@@ -79,27 +79,30 @@ def brand(folder: Path, evidence: Evidence, *, with_content: bool) -> RuntimeCon
     return contract
 
 
-def require_stampable(folder: Path) -> RuntimeContract:
-    """The contract of `folder`; raises UsageError when there is none that a verification can be put into."""
+def require_stampable(folder: Path) -> tuple[RuntimeContract, Inspection]:
+    """The contract of `folder` and what its weights, compared byte by byte with it, are found to be.
+
+    Raises:
+        UsageError: there is no contract of this format that a verification can be put into.
+        CorruptModelError: the weights are not those that the contract was written for.
+    """
     contract = read_contract(folder)
     if contract is None or contract.is_public:
         raise UsageError(
             f"{folder} has no contract of mtplx to stamp.",
             hint="`mtplx forge brand PATH` writes one; `mtplx forge build` makes an artifact.",
         )
-    return contract
+    inspection = inspect_folder(folder, verify_hashes=True)
+    inspection.raise_if_unrunnable()
+    return contract, inspection
 
 
 def stamp(folder: Path, verification: "Verification") -> RuntimeContract:
     """Put a new verification into the contract of `folder`, for exactly the bytes that lie there.
 
-    Raises:
-        UsageError: there is no contract of this format to put it into.
-        CorruptModelError: the weights are not those that the contract was written for.
+    Raises as `require_stampable` does.
     """
-    contract = require_stampable(folder)
-    inspection = inspect_folder(folder, verify_hashes=True)
-    inspection.raise_if_unrunnable()
+    contract, inspection = require_stampable(folder)
     assert inspection.index is not None
     fields = dict(verification.contract_fields())
     fields["content"] = Content.of(content_identity(folder, inspection.index.files))

@@ -7,19 +7,16 @@ from typing import Annotated
 import typer
 
 from mtplx.commands.forge.evidence import contract_rows
+from mtplx.commands.forge.flags import CalibrationTextOption, JsonOption, QuietOption
 from mtplx.render import Row
 from mtplx.screen import Screen
 
 
 def brand(
     path: Annotated[Path, typer.Argument(help="A model folder with an MTP head.")],
-    calibration_text: Annotated[
-        Path | None, typer.Option(help="Calibrate on this text instead of the one that ships.")
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object and nothing else.")
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show no notes and no progress.")] = False,
+    calibration_text: CalibrationTextOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Calibrate the head of a folder as it is, and write the contract with the content's hashes.
 

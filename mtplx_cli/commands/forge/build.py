@@ -7,6 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from mtplx.commands.forge.evidence import contract_rows
+from mtplx.commands.forge.flags import (
+    AllowDegradedOption,
+    CalibrationTextOption,
+    JsonOption,
+    QuietOption,
+    RecipeOption,
+    RevisionOption,
+    SourceArgument,
+    YesOption,
+)
 from mtplx.commands.forge.probe import show_plan
 from mtplx.contracts.errors import INTERRUPTED_EXIT_CODE
 from mtplx.render import Row
@@ -18,17 +28,13 @@ if TYPE_CHECKING:
 
 
 def build(
-    source: Annotated[str, typer.Argument(help="A model folder, or ORG/NAME on the hub.")],
+    source: SourceArgument,
     out: Annotated[Path, typer.Option(help="Folder for the run folder and the artifact.")],
-    recipe: Annotated[
-        str, typer.Option(help="A recipe's name, a YAML or JSON file, or JSON text.")
-    ] = "optimized-quality",
+    recipe: RecipeOption = "optimized-quality",
     name: Annotated[
         str | None, typer.Option(help="Name of the artifact: SOURCE-mtplx-RECIPE if not given.")
     ] = None,
-    revision: Annotated[
-        str | None, typer.Option(help="Branch, tag or commit of a hub source.")
-    ] = None,
+    revision: RevisionOption = None,
     run_id: Annotated[
         str | None, typer.Option(help="Name of the run folder: run-NAME if not given.")
     ] = None,
@@ -49,20 +55,11 @@ def build(
             help="Find the head's wiring by measurement, or take the family's default.",
         ),
     ] = True,
-    calibration_text: Annotated[
-        Path | None, typer.Option(help="Calibrate on this text instead of the one that ships.")
-    ] = None,
-    allow_degraded_mtp: Annotated[
-        bool,
-        typer.Option(
-            "--allow-degraded-mtp", help="Allow recipes that quantise the head like the body."
-        ),
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Start without asking.")] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object and nothing else.")
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show no notes and no progress.")] = False,
+    calibration_text: CalibrationTextOption = None,
+    allow_degraded_mtp: AllowDegradedOption = False,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Convert a checkpoint, calibrate its head, prove it exact, measure it, and write the contract.
 

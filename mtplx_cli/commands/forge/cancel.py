@@ -4,14 +4,13 @@ from typing import Annotated
 
 import typer
 
+from mtplx.commands.forge.flags import JsonOption
 from mtplx.screen import Screen
 
 
 def cancel(
     run_id: Annotated[str, typer.Argument(help="The id of the run: the name of its run folder.")],
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object and nothing else.")
-    ] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Stop a running build at its next step; `forge build --resume` goes on with it.
 

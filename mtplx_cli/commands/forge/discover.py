@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from mtplx.commands.forge.flags import JsonOption
 from mtplx.screen import Screen
 
 _COLUMNS = "{:<52} {:<12} {:<5} {:>10} {:>6}  {}"
@@ -16,9 +17,7 @@ def discover(
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=100, help="Most rows to show.")] = 20,
     offset: Annotated[int, typer.Option(min=0, help="Rows to leave out at the start.")] = 0,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object and nothing else.")
-    ] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Search the hub, most downloaded first.
 

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from mtplx.commands.forge.evidence import contract_rows
+from mtplx.commands.forge.flags import JsonOption
 from mtplx.commands.inspect import inspection_rows
 from mtplx.render import print_error
 from mtplx.screen import Screen
@@ -17,9 +18,7 @@ def inspect(
     verify_hashes: Annotated[
         bool, typer.Option("--verify-hashes", help="Compare every byte with the contract.")
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object and nothing else.")
-    ] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Say what an artifact is, how its head is wired, and what was proven and measured of it.
 

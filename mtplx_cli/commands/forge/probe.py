@@ -5,6 +5,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mtplx.commands.forge.flags import (
+    AllowDegradedOption,
+    JsonOption,
+    RecipeOption,
+    RevisionOption,
+    SourceArgument,
+)
 from mtplx.render import Row, print_error
 from mtplx.screen import Screen
 
@@ -13,22 +20,11 @@ if TYPE_CHECKING:
 
 
 def probe(
-    source: Annotated[str, typer.Argument(help="A model folder, or ORG/NAME on the hub.")],
-    recipe: Annotated[
-        str, typer.Option(help="A recipe's name, a YAML or JSON file, or JSON text.")
-    ] = "optimized-quality",
-    revision: Annotated[
-        str | None, typer.Option(help="Branch, tag or commit of a hub source.")
-    ] = None,
-    allow_degraded_mtp: Annotated[
-        bool,
-        typer.Option(
-            "--allow-degraded-mtp", help="Allow recipes that quantise the head like the body."
-        ),
-    ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object and nothing else.")
-    ] = False,
+    source: SourceArgument,
+    recipe: RecipeOption = "optimized-quality",
+    revision: RevisionOption = None,
+    allow_degraded_mtp: AllowDegradedOption = False,
+    as_json: JsonOption = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show verdict and reasons only.")] = False,
 ) -> None:
     """Say whether a checkpoint can be forged, what a build will do, and what it will need.

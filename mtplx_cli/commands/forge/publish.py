@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mtplx.commands.forge.flags import JsonOption, QuietOption, YesOption
 from mtplx.contracts.errors import INTERRUPTED_EXIT_CODE, UsageError
 from mtplx.render import Row
 from mtplx.screen import Screen
@@ -48,11 +49,9 @@ def publish(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check everything, show the card, send nothing.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Start without asking.")] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object and nothing else.")
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show no notes and no progress.")] = False,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Check an artifact, write its model card, and upload what differs in one commit.
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mtplx.commands.forge.flags import JsonOption, QuietOption
 from mtplx.contracts.errors import InvalidRequestError, UsageError
 from mtplx.render import Row
 from mtplx.screen import Screen
@@ -35,10 +36,8 @@ def verify(
         bool,
         typer.Option("--replay", help="Repeat what the contract records, and compare the results."),
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object and nothing else.")
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show no notes and no progress.")] = False,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Compare text with MTP on and off token by token, test the acceptance laws, and time each depth.
 
