@@ -40,6 +40,10 @@ class Score:
     agreement: tuple[float, ...]
     rows: int
 
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {**asdict(self), "agreement": list(self.agreement)}
+
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
@@ -61,7 +65,11 @@ class Calibration:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, ready for a contract or a report."""
-        return asdict(self)
+        return {
+            **asdict(self),
+            "scores": [score.to_json() for score in self.scores],
+            "agreement": list(self.agreement),
+        }
 
 
 def calibrate(

@@ -98,3 +98,17 @@ def test_the_commands_find_probe_and_build(
     assert json.loads(capsys.readouterr().out)["converted_path"] == str(tmp_path / "demo")
     assert execute(["forge", "probe", "org/absent", "--json"]) != 0
     assert json.loads(capsys.readouterr().out)["reasons"]
+
+
+def test_discover_prints_what_the_hub_has(
+    hub: HubServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = {"model_type": "glm4_moe", "num_nextn_predict_layers": 1}
+    hub.add("org/glm", {}, tags=["safetensors", "glm4_moe"], config=config, downloads=3)
+    assert execute(["forge", "discover", "--query", "org/", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    assert (row["repo"], row["has_mtp"]) == ("org/glm", True)
+    assert execute(["forge", "discover", "--query", "org/"]) == 0
+    assert "org/glm" in capsys.readouterr().out
+    assert execute(["forge", "discover", "--query", "nothing/"]) == 0
+    assert "nothing found" in capsys.readouterr().err
