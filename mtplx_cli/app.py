@@ -7,6 +7,7 @@ import typer
 
 from mtplx.commands.bench import bench
 from mtplx.commands.chat import chat
+from mtplx.commands.doctor import doctor
 from mtplx.commands.forge.group import forge
 from mtplx.commands.inspect import inspect
 from mtplx.commands.run import run
@@ -19,6 +20,7 @@ COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
     "inspect": inspect,
     "forge": forge,
     "bench": bench,
+    "doctor": doctor,
 }
 
 app = typer.Typer(

@@ -5,6 +5,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NoReturn
 
 import typer
@@ -19,6 +20,9 @@ from mtplx.contracts.errors import (
 from mtplx.opening import Loader
 from mtplx.render import print_error
 from mtplx.screen import Screen
+
+# Commands that load a model.
+_STARTS = frozenset({"run", "chat", "bench", "tune", "serve"})
 
 
 def main() -> NoReturn:
@@ -40,10 +44,30 @@ def execute(arguments: Sequence[str], *, load: Loader | None = None) -> int:
     except Exception as error:  # the outermost frame: nothing above could report it
         if os.environ.get("MTPLX_DEBUG") == "1":
             traceback.print_exc()
-        return _report(_as_ours(error), wants_json=wants_json)
+        failure = _as_ours(error)
+        _remember(arguments, failure)
+        return _report(failure, wants_json=wants_json)
     if code == INTERRUPTED_EXIT_CODE:
         return _report_interrupt(wants_json=wants_json)
-    return code if isinstance(code, int) else 0
+    code = code if isinstance(code, int) else 0
+    if code == 0:
+        _remember(arguments, None)
+    return code
+
+
+def _remember(arguments: Sequence[str], failure: MTPLXError | None) -> None:
+    """Keep for `mtplx doctor` how the start of a model ended."""
+    if not arguments or arguments[0] not in _STARTS or "--help" in arguments:
+        return
+    from mtplx.runtime.diagnostics.last_failure import forget_failure, record_failure
+
+    # Where the record cannot be kept, the command's own outcome is still what matters, and
+    # doctor has a check for the folder.
+    with suppress(MTPLXError, OSError):
+        if failure is None:
+            forget_failure(arguments[0])
+        else:
+            record_failure(arguments[0], arguments[1:], failure)
 
 
 def _as_ours(error: Exception) -> MTPLXError:

@@ -1,0 +1,66 @@
+"""What must not leave the machine does not, and the rest stays readable."""
+
+from __future__ import annotations
+
+import pytest
+
+from mtplx.runtime.diagnostics.redaction import Redactor
+
+REDACTOR = Redactor(
+    home="/home/ada.l", users=("ada.l",), hosts=("tower-7.lan", "tower-7"), secrets=("opensesame",)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("/home/ada.l/models/x", "~/models/x"),
+        ("/home/ada.later/x", "/home/<user>/x"),
+        ("/Users/bob/x", "/Users/<user>/x"),
+        ("run by Ada.L on TOWER-7", "run by <user> on <host>"),
+        ("http://tower-7.lan:8000", "http://<host>:8000"),
+        ("key=opensesame!", "key=<secret>!"),
+        ("hf_abcDEF123456", "<secret>"),
+        ("sk-proj_0123456789", "<secret>"),
+        ("ghp_0123456789abcdef", "<secret>"),
+        ("Authorization: Bearer abc.def-12345", "Authorization: <secret>"),
+        ("https://me:pw@proxy/x", "https://<secret>@proxy/x"),
+        ("https://cdn/x?Signature=abc", "https://cdn/x?<query>"),
+        ("10.1.2.3 and [fe80::1]:80", "<ip> and [<ip>]:80"),
+        ("2001:db8::8a2e:370:7334.", "<ip>"),
+    ],
+)
+def test_private_text_is_replaced(text: str, expected: str) -> None:
+    assert REDACTOR.text(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["mlx 0.32.4, 12:30:45", "999.1.1.1", "std::vec", "adalong on tower-70", "/opt/models/x"],
+)
+def test_other_text_is_left_alone(text: str) -> None:
+    assert REDACTOR.text(text) == text
+
+
+def test_whole_values_are_redacted_and_words_of_the_report_are_not() -> None:
+    redactor = Redactor(home="", users=("pass",), hosts=(), secrets=())
+    value = {"status": "pass", "rows": [{"observed": "by pass"}], "n": 1, "none": None}
+    assert redactor.value(value) == {
+        "status": "pass",
+        "rows": [{"observed": "by <user>"}],
+        "n": 1,
+        "none": None,
+    }
+
+
+def test_secrets_come_from_variables_with_telling_names() -> None:
+    found = Redactor.of_this_machine(
+        {
+            "HOME": "/home/x",
+            "MY_API_KEY": "abcdefgh",
+            "DB_PASSWORD": "12345678",
+            "LANG": "en_GB.UTF",
+        }
+    )
+    assert set(found.secrets) == {"abcdefgh", "12345678"}
+    assert found.home == "/home/x"
