@@ -17,6 +17,12 @@ def state_folder() -> Path:
     return home / "state" if home else platformdirs.user_state_path("mtplx", False)
 
 
+def models_folder() -> Path:
+    """Where model folders are found by their name."""
+    home = _home()
+    return home / "models" if home else platformdirs.user_data_path("mtplx", False) / "models"
+
+
 def _home() -> Path | None:
     home = os.environ.get("MTPLX_HOME")
     return Path(home).expanduser() if home else None

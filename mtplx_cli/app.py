@@ -7,9 +7,13 @@ import typer
 
 from mtplx.commands.bench import bench
 from mtplx.commands.chat import chat
+from mtplx.commands.config import config
 from mtplx.commands.doctor import doctor
 from mtplx.commands.forge.group import forge
 from mtplx.commands.inspect import inspect
+from mtplx.commands.models import models
+from mtplx.commands.pull import pull
+from mtplx.commands.remove import remove
 from mtplx.commands.run import run
 from mtplx.version import __version__
 
@@ -18,15 +22,18 @@ COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
     "run": run,
     "chat": chat,
     "inspect": inspect,
+    "pull": pull,
+    "models": models,
+    "remove": remove,
     "forge": forge,
     "bench": bench,
     "doctor": doctor,
+    "config": config,
 }
 
 app = typer.Typer(
     name="mtplx",
     help="Exact multi-token-prediction decoding for local language models on MLX.",
-    add_completion=False,
     pretty_exceptions_enable=False,
     invoke_without_command=True,
 )

@@ -1,11 +1,13 @@
-"""Settings, resolved once: defaults < `config.toml` < `MTPLX_*` variables < explicit values."""
+"""Settings, resolved once: defaults < profile < `config.toml` < `MTPLX_*` variables < explicit values."""
 
 import os
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -15,7 +17,8 @@ from pydantic_settings import (
 
 from mtplx.contracts.errors import UsageError
 from mtplx.contracts.folders import config_folder
-from mtplx.runtime.scheduler.modes import SchedulerMode
+from mtplx.profiles import profile_options
+from mtplx.settings import KEYS, Settings, about
 
 PREFIX = "MTPLX_"
 
@@ -23,32 +26,26 @@ PREFIX = "MTPLX_"
 PROCESS_VARIABLES = frozenset({"MTPLX_BLAS", "MTPLX_DEBUG", "MTPLX_HOME"})
 
 
-def _refuse_bool(value: object) -> object:
-    """pydantic takes `true` for the number 1."""
-    if isinstance(value, bool):
-        raise ValueError("a truth value is not a number")
-    return value
+class Origin(NamedTuple):
+    """Where a value comes from; `name` is the profile, file, variable or flag."""
+
+    kind: Literal["default", "profile", "file", "environment", "flag"]
+    name: str
+
+    def __str__(self) -> str:
+        return {
+            "default": "the defaults",
+            "profile": f"the profile {self.name}",
+            "file": self.name,
+            "environment": f"the environment variable {self.name}",
+            "flag": f"the explicit values (flag {self.name})",
+        }[self.kind]
 
 
-_Count = Annotated[int, BeforeValidator(_refuse_bool), Field(ge=1)]
-_Depth = Annotated[int, BeforeValidator(_refuse_bool), Field(ge=0, le=8)]
-
-
-class Config(BaseSettings):
-    """The settings of one process; a field's description is what error messages call expected."""
+class Config(Settings, BaseSettings):
+    """The settings of one process."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True)
-
-    scheduler_mode: SchedulerMode = Field(
-        SchedulerMode.SERIAL, description="one of " + ", ".join(SchedulerMode)
-    )
-    model: str | None = Field(None, min_length=1, description="the path of a model folder")
-    depth: _Depth | Literal["auto"] = Field("auto", description="a number from 0 to 8, or auto")
-    acceptance: Literal["coupled", "rejection", "block"] = Field(
-        "coupled", description="one of coupled, rejection, block"
-    )
-    max_tokens: _Count = Field(256, description="a number of tokens, 1 or more")
-    prefill_chunk: _Count = Field(512, description="a number of tokens, 1 or more")
 
     @classmethod
     def load(cls, **explicit: object) -> Self:
@@ -56,17 +53,26 @@ class Config(BaseSettings):
 
         Raises UsageError naming the key, where it was set, what was expected and what was found.
         """
-        given = {key: value for key, value in explicit.items() if value is not None}
-        _check_variables(cls)
+        given = _said(explicit)
+        _check_variables()
         try:
             return cls(**given)  # type: ignore[arg-type]
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise UsageError(
-                f"{config_file()} cannot be read as TOML: {error}",
-                hint="Correct the file, or move it away to run with the defaults.",
-            ) from error
+            raise unreadable(error) from error
         except ValidationError as error:
-            raise _usage_error(cls, error, given) from error
+            key = str(error.errors()[0]["loc"][0])
+            raise refusal(error, str(_origin(key, given, _file_values()))) from error
+
+    def origins(self, **explicit: object) -> dict[str, Origin]:
+        """Where each value comes from, of a config that was loaded with `explicit`."""
+        given, in_file = _said(explicit), _file_values()
+        from_profile = profile_options(self.profile)
+        found = {}
+        for key in KEYS:
+            found[key] = _origin(key, given, in_file)
+            if found[key].kind == "default" and key in from_profile:
+                found[key] = Origin("profile", self.profile)
+        return found
 
     @classmethod
     def settings_customise_sources(
@@ -79,7 +85,21 @@ class Config(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Strongest first; `.env` files and secret folders are not read."""
         file_settings = TomlConfigSettingsSource(settings_cls, config_file())
-        return init_settings, env_settings, file_settings
+        return init_settings, env_settings, file_settings, _ProfileSource(settings_cls)
+
+
+class _ProfileSource(PydanticBaseSettingsSource):
+    """The options of the profile that the stronger sources name."""
+
+    def get_field_value(
+        self,
+        field: FieldInfo,  # noqa: ARG002
+        field_name: str,
+    ) -> tuple[Any, str, bool]:
+        return self().get(field_name), field_name, False
+
+    def __call__(self) -> dict[str, Any]:
+        return dict(profile_options(self.current_state.get("profile")))
 
 
 def config_file() -> Path:
@@ -87,8 +107,52 @@ def config_file() -> Path:
     return config_folder() / "config.toml"
 
 
-def _check_variables(cls: type[BaseSettings]) -> None:
-    known = {PREFIX + name.upper() for name in cls.model_fields} | PROCESS_VARIABLES
+def variable(key: str) -> str | None:
+    """The environment variable that sets `key` now, in the spelling it has."""
+    wanted = PREFIX + key.upper()
+    return next((name for name in os.environ if name.upper() == wanted), None)
+
+
+def unreadable(error: Exception) -> UsageError:
+    """What to tell when the file is not there for reading, or no TOML."""
+    return UsageError(
+        f"{config_file()} cannot be read as TOML: {error}",
+        hint="Correct the file, or move it away to run with the defaults.",
+    )
+
+
+def refusal(error: ValidationError, origin: str) -> UsageError:
+    """What to tell about the first wrong value, which was set in `origin`."""
+    first = error.errors()[0]
+    key, found = str(first["loc"][0]), first["input"]
+    if first["type"] == "extra_forbidden":
+        return unknown_key(key, origin)
+    return UsageError(
+        f"setting {key!r} in {origin}: expected {about(key).expected}, found {found!r}",
+        hint="Correct the value, or remove it to use the default.",
+    )
+
+
+def unknown_key(key: str, origin: str) -> UsageError:
+    """What to tell about a key that is none."""
+    return UsageError(
+        f"unknown setting {key!r} in {origin}; expected one of {', '.join(KEYS)}",
+        hint="Correct the name, or remove the setting.",
+    )
+
+
+def _said(explicit: Mapping[str, object]) -> dict[str, object]:
+    return {key: value for key, value in explicit.items() if value is not None}
+
+
+def _file_values() -> dict[str, object]:
+    """What a file says that was read without complaint a moment ago."""
+    file = config_file()
+    return tomllib.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+
+
+def _check_variables() -> None:
+    known = {PREFIX + key.upper() for key in KEYS} | PROCESS_VARIABLES
     unknown = sorted(v for v in os.environ if v.startswith(PREFIX) and v not in known)
     if unknown:
         raise UsageError(
@@ -98,28 +162,10 @@ def _check_variables(cls: type[BaseSettings]) -> None:
         )
 
 
-def _usage_error(
-    cls: type[BaseSettings], error: ValidationError, given: dict[str, object]
-) -> UsageError:
-    first = error.errors()[0]
-    key, found = str(first["loc"][0]), first["input"]
-    origin = _origin(key, given)
-    if first["type"] == "extra_forbidden":
-        return UsageError(
-            f"unknown setting {key!r} in {origin}; expected one of {', '.join(cls.model_fields)}",
-            hint="Correct the name, or remove the setting.",
-        )
-    return UsageError(
-        f"setting {key!r} in {origin}: "
-        f"expected {cls.model_fields[key].description}, found {found!r}",
-        hint="Correct the value, or remove it to use the default.",
-    )
-
-
-def _origin(key: str, given: dict[str, object]) -> str:
+def _origin(key: str, given: Mapping[str, object], in_file: Mapping[str, object]) -> Origin:
+    """The strongest source that names `key`; the profile is not looked at."""
     if key in given:
-        return f"the explicit values (flag --{key.replace('_', '-')})"
-    variable = PREFIX + key.upper()
-    if variable in os.environ:
-        return f"the environment variable {variable}"
-    return str(config_file())
+        return Origin("flag", f"--{key.replace('_', '-')}")
+    if (found := variable(key)) is not None:
+        return Origin("environment", found)
+    return Origin("file", str(config_file())) if key in in_file else Origin("default", "")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from mtplx.contracts.errors import HeadMissingError
 from mtplx.demo import demo_model_path
+from mtplx.library import resolve_model
 from mtplx.screen import Screen
 
 if TYPE_CHECKING:
@@ -50,9 +51,9 @@ def open_model(
 
 
 def choose_folder(screen: Screen, path: str | None) -> Path:
-    """The folder that `path` names, or the bundled model's, which the screen then says."""
+    """The folder that `path` means, by path or name, or the bundled one, which the screen says."""
     if path is not None:
-        return Path(path).expanduser()
+        return resolve_model(path)
     folder = demo_model_path()
     screen.note(f"no model named; using the bundled demo model in {folder}")
     return folder

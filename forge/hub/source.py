@@ -65,7 +65,16 @@ class HubSource:
 
         Raises ResourceError when the disk is too small, DownloadError when the hub fails.
         """
-        return Download(self.repo, self.commit, self._needed(), self.cache).run(on_progress)
+        return self._download.run(on_progress)
+
+    def bytes_present(self) -> int:
+        """Bytes of `files` that are in the cache already, unfinished ones included."""
+        return self._download.bytes_present()
+
+    @property
+    def snapshot(self) -> Path:
+        """The folder that `fetch` provides, whether or not it is there yet."""
+        return self._download.snapshot
 
     @contextmanager
     def skeleton(self) -> Iterator[Path]:
@@ -83,6 +92,10 @@ class HubSource:
                     # Empty: their presence is all that an inspection looks at.
                     _place(folder, file.name).touch()
             yield folder
+
+    @property
+    def _download(self) -> Download:
+        return Download(self.repo, self.commit, self._needed(), self.cache)
 
     def _needed(self) -> tuple[RemoteFile, ...]:
         weights = model_weights((file.name for file in self.listing), self.indexed)

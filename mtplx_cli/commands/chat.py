@@ -36,12 +36,13 @@ def chat(
     """
     config = flags.config()
     screen = Screen(quiet=quiet)
+    flags.tell_overridden(config, screen)
     model = open_model(
         context.obj,
         screen,
         config.model,
         mtp=flags.mtp,
-        kv_bits=flags.kv_bits,
+        kv_bits=config.kv_cache_bits,
         verify_hashes=flags.verify_hashes,
     )
     session = model.session(**flags.options(config, has_head=model.has_head))

@@ -1,7 +1,6 @@
 """`mtplx doctor`: say what is wrong on this machine and how to mend it."""
 
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +12,8 @@ from mtplx.screen import Screen
 from mtplx.version import __version__
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from mtplx.runtime.diagnostics.report import Check, Report
 
 
@@ -36,7 +37,7 @@ def doctor(
         typer.Option(
             metavar="FILE",
             help="Also write report, versions, names of settings and the last failure to FILE, "
-            "without names, addresses, tokens and prompts.",
+            "without names, paths, addresses, tokens and prompts.",
         ),
     ] = None,
     as_json: Annotated[
@@ -68,9 +69,11 @@ def doctor(
             "--json and --fix-hints contradict each other", hint="Leave one of the two out."
         )
     screen = Screen(quiet=quiet or as_json or fix_hints)
+    model = model if model is not None else _configured_model()
+    folder = _folder_of(model)
     request = Request(
         version=__version__,
-        model=_choose_model(model),
+        model=folder,
         load_config=Config.load,
         config_file=config_file(),
         deep=deep,
@@ -79,28 +82,34 @@ def doctor(
     with screen.progress() as progress:
         report = examine(request, progress.update)
     if bundle is not None:
-        _write_bundle(bundle, report)
-        screen.note(f"wrote {bundle}; it has no names, addresses, tokens or prompts")
+        _write_bundle(
+            bundle, report, [name for name in (model, folder) if isinstance(name, str | Path)]
+        )
+        screen.note(f"wrote {bundle}; it has no names, paths, addresses, tokens or prompts")
     _show(report, screen, as_json=as_json, fix_hints=fix_hints)
     raise typer.Exit(report.exit_code)
 
 
-def _choose_model(named: str | None) -> Path | MTPLXError:
-    """The folder to look at, or why there is none."""
+def _configured_model() -> str | None:
     from mtplx.config import Config
+
+    try:
+        return Config.load().model
+    except UsageError:  # reported by a check of its own
+        return None
+
+
+def _folder_of(named: str | None) -> Path | MTPLXError:
+    """The folder to look at, or why there is none."""
     from mtplx.opening import choose_folder
 
-    if named is None:
-        # Settings that are wrong are reported by a check of their own.
-        with suppress(UsageError):
-            named = Config.load().model
     try:
         return choose_folder(Screen(quiet=True), named)
     except MTPLXError as error:
         return error
 
 
-def _write_bundle(file: Path, report: "Report") -> None:
+def _write_bundle(file: Path, report: "Report", models: "Iterable[str | Path]") -> None:
     from mtplx.config import Config, config_file
     from mtplx.contracts.files import write_json
     from mtplx.runtime.diagnostics.bundle import make_bundle, read_config_keys
@@ -113,6 +122,7 @@ def _write_bundle(file: Path, report: "Report") -> None:
         installed=read_installed(),
         config_keys=read_config_keys(config_file(), Config.model_fields),
         last_failure=read_failure(),
+        models=models,
         redactor=Redactor.of_this_machine(),
     )
     write_json(file.expanduser(), content, mode=0o600)

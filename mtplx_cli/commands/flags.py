@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from mtplx.contracts.errors import InvalidRequestError, UsageError
+from mtplx.screen import Screen
 
 if TYPE_CHECKING:
     from mtplx.config import Config
@@ -17,12 +18,30 @@ _DECODING = "Decoding"
 _SAMPLING = "Sampling"
 
 
+def _complete_profile(incomplete: str) -> list[str]:
+    from mtplx.profiles import PROFILES
+
+    return [name for name in PROFILES if name.startswith(incomplete)]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationFlags:
     """What the user said about model, decoding and sampling; None is "nothing said"."""
 
     model: Annotated[
-        str | None, typer.Option(help="Model folder; the bundled demo model if none is named.")
+        str | None,
+        typer.Option(
+            help="Model folder, or a name that `mtplx models` lists; the bundled demo model if "
+            "none is named."
+        ),
+    ] = None
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            help="A named set of options, which other settings and flags go before; "
+            "`mtplx config profiles` explains them.",
+            autocompletion=_complete_profile,
+        ),
     ] = None
     system: Annotated[str | None, typer.Option(help="System message.")] = None
     max_tokens: Annotated[
@@ -54,8 +73,12 @@ class GenerationFlags:
         typer.Option(help="Prompt tokens read at a time (512).", rich_help_panel=_DECODING),
     ] = None
     kv_bits: Annotated[
-        int | None,
-        typer.Option(help="Quantise the KV cache to this many bits.", rich_help_panel=_DECODING),
+        str | None,
+        typer.Option(
+            metavar="N|off",
+            help="Quantise the KV cache to this many bits.",
+            rich_help_panel=_DECODING,
+        ),
     ] = None
     verify_hashes: Annotated[
         bool,
@@ -106,13 +129,24 @@ class GenerationFlags:
         """The settings with these flags on top."""
         from mtplx.config import Config
 
-        return Config.load(
-            model=self.model,
-            depth=self.depth,
-            acceptance=self.acceptance,
-            max_tokens=self.max_tokens,
-            prefill_chunk=self.prefill_chunk,
-        )
+        return Config.load(**self._settings())
+
+    def tell_overridden(self, config: "Config", screen: Screen) -> None:
+        """Note which options of the profile that was asked for are set to something else."""
+        if self.profile is None:
+            return
+        from mtplx.profiles import profile_options
+
+        origins = config.origins(**self._settings())
+        for key, wanted in profile_options(config.profile).items():
+            found = getattr(config, key)
+            if found != wanted and origins[key].kind != "flag":
+                screen.note(f"{key} is {found} by {origins[key]}, not {wanted} by the profile")
+
+    def _settings(self) -> dict[str, object]:
+        from mtplx.settings import KEYS
+
+        return {key: getattr(self, key) for key in KEYS if key in self.__dataclass_fields__}
 
     def options(self, config: "Config", *, has_head: bool) -> dict[str, Any]:
         """The options of a generation; what nobody said is left to the runtime's defaults.
@@ -133,9 +167,9 @@ class GenerationFlags:
             "mtp": self.mtp,
             "acceptance": config.acceptance,
             "prefill_chunk": config.prefill_chunk,
-            "temperature": self.temperature,
-            "top_p": self.top_p,
-            "top_k": self.top_k,
+            "temperature": config.temperature,
+            "top_p": config.top_p,
+            "top_k": config.top_k,
             "min_p": self.min_p,
             "repetition_penalty": self.repetition_penalty,
             "presence_penalty": self.presence_penalty,

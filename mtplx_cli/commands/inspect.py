@@ -1,7 +1,6 @@
 """`mtplx inspect`: say what a model folder is, from its headers only."""
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,7 +13,9 @@ if TYPE_CHECKING:
 
 
 def inspect(
-    path: Annotated[Path, typer.Argument(help="A model folder.")],
+    path: Annotated[
+        str, typer.Argument(help="A model folder, or a name that `mtplx models` lists.")
+    ],
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object and nothing else.")
     ] = False,
@@ -27,11 +28,12 @@ def inspect(
 ) -> None:
     """Say what a model folder is and whether it runs with MTP; reads headers, loads nothing."""
     from mtplx.contracts.inspection import inspect_folder
+    from mtplx.library import resolve_model
 
     screen = Screen(quiet=as_json)
     with screen.progress() as progress:
         inspection = inspect_folder(
-            path.expanduser(),
+            resolve_model(path),
             verify_hashes=verify_hashes,
             on_progress=lambda done, total: progress.update("checking files", done / max(total, 1)),
         )

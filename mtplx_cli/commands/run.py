@@ -38,12 +38,13 @@ def run(
     text = read_prompt(prompt, file, raw=raw)
     config = flags.config()
     screen = Screen(quiet=quiet or as_json)
+    flags.tell_overridden(config, screen)
     model = open_model(
         context.obj,
         screen,
         config.model,
         mtp=flags.mtp,
-        kv_bits=flags.kv_bits,
+        kv_bits=config.kv_cache_bits,
         verify_hashes=flags.verify_hashes,
     )
     if as_json or stats:

@@ -1,12 +1,14 @@
 """Settings: the order of their sources, and the words in which wrong ones are refused."""
 
+import os
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
-from mtplx.config import Config, config_file
+from mtplx.config import Config, Origin, config_file
 from mtplx.contracts.errors import UsageError
+from mtplx.profiles import PROFILES, Profile
 from mtplx.runtime.scheduler.modes import SchedulerMode
 
 
@@ -62,6 +64,16 @@ def test_without_the_home_variable_the_platform_decides(monkeypatch: pytest.Monk
         ("model = 3", "model", "3"),
         ('scheduler_mode = "fast"', "scheduler_mode", "'fast'"),
         ('acceptance = "greedy"', "acceptance", "'greedy'"),
+        ('profile = "fast"', "profile", "'fast'"),
+        ('profile = ["turbo"]', "profile", "['turbo']"),
+        ("kv_bits = 7", "kv_bits", "7"),
+        ("kv_bits = true", "kv_bits", "True"),
+        ("temperature = -0.1", "temperature", "-0.1"),
+        ("temperature = inf", "temperature", "inf"),
+        ("top_p = 0", "top_p", "0"),
+        ("top_k = 1.5", "top_k", "1.5"),
+        ("model_dirs = [1]", "model_dirs", "1"),
+        ('model_dirs = ["a", ""]', "model_dirs", "''"),
     ],
 )
 def test_a_wrong_value_in_the_file_names_file_key_and_value(
@@ -105,3 +117,89 @@ def test_an_unknown_explicit_key_is_refused() -> None:
 def test_a_file_that_is_no_toml_is_refused(home: Path, content: bytes) -> None:
     (home / "config.toml").write_bytes(content)
     assert str(home / "config.toml") in refusal()
+
+
+def test_a_profile_is_stronger_than_defaults_and_weaker_than_all_else(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(home, 'profile = "burst"\nprefill_chunk = 99\n')
+    assert (Config.load().depth, Config.load().prefill_chunk) == (3, 99)
+    monkeypatch.setenv("MTPLX_DEPTH", "2")
+    assert Config.load().depth == 2
+    assert Config.load(depth="1").depth == 1
+
+
+def test_the_strongest_source_chooses_the_profile(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(home, 'profile = "exact"')
+    assert Config.load().depth == 0
+    monkeypatch.setenv("MTPLX_PROFILE", "burst")
+    assert Config.load().depth == 3
+    assert Config.load(profile="stable").depth == 1
+    assert Config.load(profile="none").depth == "auto"
+
+
+def test_an_alias_is_the_profile_it_stands_for() -> None:
+    assert Config.load(profile="performance-cold") == Config.load(profile="burst")
+    assert Config.load(profile="performance-cold").profile == "burst"
+
+
+def test_every_value_knows_its_origin(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(home, 'profile = "sustained"\nmax_tokens = 9\ndepth = 4\n')
+    monkeypatch.setenv("MTPLX_DEPTH", "2")
+    monkeypatch.setenv("mtplx_top_k", "5")
+    explicit = {"acceptance": "block", "model": None}
+    config = Config.load(**explicit)
+    origins = config.origins(**explicit)
+    assert config.top_k == 5
+    assert origins["kv_bits"] == Origin("profile", "sustained")
+    assert origins["max_tokens"] == Origin("file", str(home / "config.toml"))
+    assert origins["depth"] == Origin("environment", "MTPLX_DEPTH")
+    assert origins["top_k"] == Origin("environment", "mtplx_top_k")
+    assert origins["acceptance"] == Origin("flag", "--acceptance")
+    assert origins["model"] == Origin("default", "")
+
+
+def test_a_list_of_folders_is_an_array_in_the_file_and_like_path_in_a_variable(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(home, 'model_dirs = ["a", "b c"]')
+    assert Config.load().model_dirs == ("a", "b c")
+    monkeypatch.setenv("MTPLX_MODEL_DIRS", os.pathsep.join(["x", "y"]))
+    assert Config.load().model_dirs == ("x", "y")
+
+
+def test_numbers_of_variables_are_read_as_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MTPLX_KV_BITS", "4")
+    monkeypatch.setenv("MTPLX_TEMPERATURE", "0.7")
+    assert (Config.load().kv_cache_bits, Config.load().temperature) == (4, 0.7)
+    assert Config.load(kv_bits="off").kv_cache_bits is None
+
+
+def test_the_limits_of_settings_are_those_of_the_engine() -> None:
+    from mtplx.runtime.caches.quantized import KV_BITS
+    from mtplx.runtime.decode.depth import MAX_DEPTH
+    from mtplx.runtime.decode.options import GenerationOptions
+    from mtplx.runtime.sampling.acceptance import ACCEPTANCE_NAMES
+
+    assert [Config.load(kv_bits=bits).kv_bits for bits in KV_BITS] == list(KV_BITS)
+    assert Config.load(depth=MAX_DEPTH).depth == MAX_DEPTH
+    refusal(depth=MAX_DEPTH + 1)
+    assert all(Config.load(acceptance=name).acceptance == name for name in ACCEPTANCE_NAMES)
+    for key in ("depth", "acceptance", "max_tokens", "prefill_chunk"):
+        assert getattr(Config.load(), key) == getattr(GenerationOptions(), key)
+
+
+@pytest.mark.parametrize("profile", PROFILES.values(), ids=list(PROFILES))
+def test_a_profile_sets_nothing_but_settings_and_values_they_take(profile: Profile) -> None:
+    config = Config.load(profile=profile.name)
+    assert profile.options
+    assert not profile.options.keys() & {"profile", "model", "model_dirs"}
+    assert {key: getattr(config, key) for key in profile.options} == dict(profile.options)
+    assert config.model_copy(update=Config().model_dump()) == Config()
+
+
+def test_no_two_profiles_are_the_same() -> None:
+    resolved = [Config.load(profile=name).model_dump(exclude={"profile"}) for name in PROFILES]
+    assert all(resolved.count(values) == 1 for values in resolved)
