@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mtplx.config import Config
 from mtplx.contracts.errors import ModelNotFoundError, UsageError
 from mtplx.contracts.folders import models_folder, state_folder
 from mtplx.contracts.tensor_header import shortened
@@ -98,6 +97,9 @@ def find_models() -> Library:
 
 def model_folders() -> tuple[Path, ...]:
     """The models folders, each once; mtplx's own only where it is there."""
+    # pydantic takes long to import, and opening a path does without settings.
+    from mtplx.config import Config
+
     own = models_folder()
     places = [own] if own.is_dir() else []
     places += [Path(os.path.expanduser(name)) for name in Config.load().model_dirs]  # noqa: PTH111
