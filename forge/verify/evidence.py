@@ -13,7 +13,7 @@ import psutil
 
 from mtplx.contracts.errors import UsageError
 from mtplx.forge.verify.exactness import ExactnessResult
-from mtplx.forge.verify.prompts import EncodedPrompt
+from mtplx.forge.verify.prompts import EncodedPrompt, one_of_each_domain
 from mtplx.forge.verify.settings import VerifySettings
 from mtplx.forge.verify.speed import SpeedResult
 from mtplx.forge.verify.verdict import VerifyVerdict
@@ -64,6 +64,7 @@ def tested_on(
         "plain_sha256": exactness.plain_sha256,
         "differences": told["differences"],
         "ties": told["ties"],
+        "drafts": told["drafts"],
         **found,
     }
 
@@ -73,6 +74,7 @@ def speed_evidence(
     verdict: VerifyVerdict,
     reasons: Sequence[str],
     settings: VerifySettings,
+    prompts: Sequence[EncodedPrompt],
     found: Mapping[str, Any],
 ) -> dict[str, Any]:
     """`speed_evidence` of a contract; where no depth wins it describes the fastest."""
@@ -89,11 +91,14 @@ def speed_evidence(
         "verdict": str(verdict),
         "failure_reasons": list(reasons),
         "conditions": {
+            "prompts": {prompt.name: prompt.sha256 for prompt in one_of_each_domain(prompts)},
             "repeats": settings.repeats,
             "max_tokens": settings.max_tokens,
             "sampling": "greedy, end tokens ignored",
             "order": "plain and every depth in turns, after a warm-up",
             "interval": f"bootstrap of the median of paired ratios, confidence {speed.confidence:.4f}",
             **found,
+            # The measuring process loads the model itself, and may have had less memory to do it in.
+            **speed.device,
         },
     }

@@ -40,27 +40,41 @@ class Parting:
         )
 
 
+class DraftCount(NamedTuple):
+    """Drafts made at position `depth` by the runs of that depth, and those of them that stayed."""
+
+    depth: int
+    drafted: int
+    accepted: int
+
+
 class Comparison(NamedTuple):
     """One answer against plain decoding's: tokens compared, ties met, and the difference that ended it."""
 
     tokens: int
     ties: tuple[Parting, ...]
     difference: Parting | None
+    drafts: DraftCount
 
 
 @dataclass(frozen=True, slots=True)
 class ExactnessResult:
-    """All comparisons; `plain_sha256` is of every answer of plain decoding, for a replay to recognise them."""
+    """All comparisons; `plain_sha256` is of every answer of plain decoding, for a replay to recognise them.
+
+    `drafts` has one entry a depth: equality tells nothing of a depth at which nothing was drafted.
+    """
 
     tokens: int
     differences: tuple[Parting, ...]
     ties: tuple[Parting, ...]
+    drafts: tuple[DraftCount, ...]
     plain_sha256: str
 
     @property
     def passed(self) -> bool:
-        """Whether something was compared and nothing differed."""
-        return self.tokens > 0 and not self.differences
+        """Whether drafts of every depth were tested and nothing differed."""
+        is_tested = self.tokens > 0 and all(count.drafted > 0 for count in self.drafts)
+        return is_tested and not self.differences
 
     def to_json(self) -> dict[str, Any]:
         """Counts, and every place where answers parted."""
@@ -69,6 +83,7 @@ class ExactnessResult:
             "tokens": self.tokens,
             "differences": [asdict(parting) for parting in self.differences],
             "ties": [asdict(parting) for parting in self.ties],
+            "drafts": [count._asdict() for count in self.drafts],
             "plain_sha256": self.plain_sha256,
         }
 
@@ -89,9 +104,8 @@ def check_exactness(
     Raises:
         NumericError: the model produced NaN or infinite logits.
     """
-    tokens, digest = 0, hashlib.sha256()
-    differences: list[Parting] = []
-    ties: list[Parting] = []
+    found: list[Comparison] = []
+    digest = hashlib.sha256()
     cases = list(_cases(prompts, settings))
     for done, case in enumerate(cases):
         on_progress(f"exactness on {case.prompt.name}", done / len(cases))
@@ -99,12 +113,17 @@ def check_exactness(
             case.prompt.ids, depth=0, max_tokens=settings.exact_tokens, **case.plain
         )
         digest.update(json.dumps(answer.token_ids).encode())
-        for how, options in case.runs.items():
-            found = compare_answer(model, case.prompt, answer.token_ids, how, options)
-            tokens += found.tokens
-            ties += found.ties
-            differences += [found.difference] if found.difference else []
-    return ExactnessResult(tokens, tuple(differences), tuple(ties), digest.hexdigest())
+        found += [
+            compare_answer(model, case.prompt, answer.token_ids, how, options)
+            for how, options in case.runs.items()
+        ]
+    return ExactnessResult(
+        tokens=sum(comparison.tokens for comparison in found),
+        differences=tuple(c.difference for c in found if c.difference is not None),
+        ties=tuple(tie for comparison in found for tie in comparison.ties),
+        drafts=_sums(settings.depths, [comparison.drafts for comparison in found]),
+        plain_sha256=digest.hexdigest(),
+    )
 
 
 def compare_answer(
@@ -119,21 +138,25 @@ def compare_answer(
     Behind a numeric tie the texts differ for good reason, so decoding begins again there, with the expected token
     taken as given: a tie costs no coverage. A difference ends the comparison.
     """
+    depth = options["depth"]
     ties: list[Parting] = []
-    start = 0
+    start = drafted = accepted = 0
     while start < len(expected):
         given = [*prompt.ids, *expected[:start]]
         rest = expected[start:]
-        found = model.generate(given, max_tokens=len(rest), **options).token_ids
-        index = first_difference(rest, found)
+        answer = model.generate(given, max_tokens=len(rest), **options)
+        drafted += answer.stats.drafted_by_depth[depth - 1]
+        accepted += answer.stats.accepted_by_depth[depth - 1]
+        index = first_difference(rest, answer.token_ids)
         if index is None:
             break
-        parting = part(model, prompt, expected, start + index, found[index:], how, options)
-        if not Gap(parting.gap, parting.tolerance).is_tie:
-            return Comparison(start + index + 1, tuple(ties), parting)
-        ties.append(parting)
+        found = answer.token_ids[index:]
+        parting = part(model, prompt, expected, start + index, found, how, options)
         start += index + 1
-    return Comparison(len(expected), tuple(ties), None)
+        if not Gap(parting.gap, parting.tolerance).is_tie:
+            return Comparison(start, tuple(ties), parting, DraftCount(depth, drafted, accepted))
+        ties.append(parting)
+    return Comparison(len(expected), tuple(ties), None, DraftCount(depth, drafted, accepted))
 
 
 def part(
@@ -152,6 +175,15 @@ def part(
         pair = (expected[position], token)
         gap = judge(model, prompt.ids, expected[:position], pair, options)
     return Parting(prompt.name, how, position, expected[position], token, *gap)
+
+
+def _sums(depths: Sequence[int], counts: Sequence[DraftCount]) -> tuple[DraftCount, ...]:
+    """The counts of each depth, added up."""
+    groups = [[count for count in counts if count.depth == depth] for depth in depths]
+    return tuple(
+        DraftCount(depth, sum(c.drafted for c in group), sum(c.accepted for c in group))
+        for depth, group in zip(depths, groups, strict=True)
+    )
 
 
 def _cases(prompts: Sequence[EncodedPrompt], settings: VerifySettings) -> Iterator[_Case]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from mtplx.forge.verify.goodness import goodness_of_fit
 from mtplx.forge.verify.law_rows import LAW_PARAMS, LawRows, informative_context, law_rows
-from mtplx.forge.verify.prompts import EncodedPrompt
+from mtplx.forge.verify.prompts import EncodedPrompt, one_of_each_domain
 from mtplx.forge.verify.settings import VerifySettings
 from mtplx.runtime.decode.draft import NO_DRAFTS
 from mtplx.runtime.model import Model
@@ -146,7 +146,7 @@ def check_laws(
     The threshold shares `ALPHA` out among all p-values (Bonferroni). A check that fails is repeated once with fresh
     noise and fails for good if it fails again, so that a sound artifact is hardly ever condemned.
     """
-    contexts = list({prompt.domain: prompt for prompt in reversed(prompts)}.values())
+    contexts = one_of_each_domain(prompts)
     threshold = ALPHA / (len(contexts) * 5)  # three p-values for rejection, two for block
     checks: list[LawCheck] = []
     repeated: list[LawCheck] = []

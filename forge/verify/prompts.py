@@ -88,6 +88,11 @@ def encode_prompts(model: Model, names: Sequence[str]) -> list[EncodedPrompt]:
     return [_encode(model, known[name]) for name in names]
 
 
+def one_of_each_domain(prompts: Sequence[EncodedPrompt]) -> list[EncodedPrompt]:
+    """The first prompt of every domain."""
+    return list({prompt.domain: prompt for prompt in reversed(prompts)}.values())
+
+
 def _encode(model: Model, prompt: VerifyPrompt) -> EncodedPrompt:
     has_template = model.tokenizer is not None and model.tokenizer.has_chat_template
     ids = model.encode_prompt(prompt.text, raw=prompt.raw or not has_template)

@@ -39,8 +39,8 @@ class Replay(NamedTuple):
         }
 
 
-def read_recorded(folder: Path) -> Recorded:
-    """The verification that the contract in `folder` records.
+def read_recorded(folder: Path, *, with_speed: bool = True) -> Recorded:
+    """The verification that the contract in `folder` records, without speed where it records none.
 
     Raises:
         UsageError: there is none, or it does not say what was done.
@@ -61,8 +61,7 @@ def read_recorded(folder: Path) -> Recorded:
         )
     speed = contract.speed_evidence if contract is not None else None
     settings = settings_from_json(tested["settings"])
-    if speed is None:
-        settings = dataclasses.replace(settings, with_speed=False)
+    settings = dataclasses.replace(settings, with_speed=with_speed and speed is not None)
     return Recorded(settings, tested, exactness.passed, speed.verdict if speed else None)
 
 

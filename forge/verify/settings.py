@@ -10,6 +10,7 @@ from typing import Any
 from mtplx.contracts.errors import InvalidRequestError, UsageError
 from mtplx.forge.verify.prompts import PROMPT_NAMES
 from mtplx.runtime.decode.depth import MAX_DEPTH
+from mtplx.runtime.tuning.statistics import least_pairs, simultaneous_confidence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,8 +19,8 @@ class VerifySettings:
 
     Exactness: every prompt is decoded for `exact_tokens` tokens, greedily at each depth with the prefill chunks in
     turn, and at `temperature` and `top_p` at each depth with each seed. `law_runs` is the sample size of the test
-    of the other acceptance laws. Speed: `repeats` interleaved repetitions of `max_tokens` tokens; without
-    `with_speed` none is measured.
+    of the other acceptance laws. Speed: `repeats` interleaved repetitions of `max_tokens` tokens, of which a win
+    needs `repeats_needed`; without `with_speed` none is measured.
 
     Raises:
         InvalidRequestError: a value is out of its range; `key` names it.
@@ -29,28 +30,35 @@ class VerifySettings:
     prompts: tuple[str, ...] = PROMPT_NAMES
     chunk_sizes: tuple[int, ...] = (1, 7, 512)
     seeds: tuple[int, ...] = (1, 2)
-    exact_tokens: int = 48
+    exact_tokens: int = 32
     temperature: float = 0.8
     top_p: float = 0.95
     law_runs: int = 8192
     with_speed: bool = True
-    repeats: int = 5
-    max_tokens: int = 128
+    repeats: int = 7
+    max_tokens: int = 48
 
     def __post_init__(self) -> None:
         _check_each("depths", self.depths, 1, MAX_DEPTH)
         _check_each("chunk_sizes", self.chunk_sizes, 1, 2**20)
         _check_each("seeds", self.seeds, 0, 2**64 - 1)
+        # A round that ends an answer drafts one token less than there is room for, and prefill gives the first.
+        for_drafts = max(self.depths) + 2
         for key, least in (
-            ("exact_tokens", 2),
+            ("exact_tokens", for_drafts),
             ("law_runs", 1000),
             ("repeats", 1),
-            ("max_tokens", 2),
+            ("max_tokens", for_drafts),
         ):
             _check(key, (value := getattr(self, key)) >= least, value, f"{least} or more")
         _check("prompts", bool(self.prompts), self.prompts, "one name or more")
         _check("temperature", self.temperature >= 0.01, self.temperature, "0.01 or more")
         _check("top_p", 0.0 < self.top_p <= 1.0, self.top_p, "a number above 0, 1 at most")
+
+    @property
+    def repeats_needed(self) -> int:
+        """Repeats without which no depth can win."""
+        return least_pairs(simultaneous_confidence(len(self.depths)))
 
     @property
     def greedy(self) -> dict[str, Any]:

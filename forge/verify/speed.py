@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mtplx.forge.verify.prompts import EncodedPrompt
+from mtplx.forge.verify.prompts import EncodedPrompt, one_of_each_domain
 from mtplx.forge.verify.settings import VerifySettings
 from mtplx.runtime.tuning.compare import JobRunner, System, acceptance, measure
-from mtplx.runtime.tuning.statistics import Gain, best_win, gain, simultaneous_confidence
+from mtplx.runtime.tuning.statistics import (
+    Gain,
+    best_win,
+    gain,
+    least_pairs,
+    simultaneous_confidence,
+)
 from mtplx.runtime.tuning.worker import OWN, Worker
 
 Progress = Callable[[str, float], None]
@@ -50,10 +56,14 @@ class SpeedRow:
 
 @dataclass(frozen=True, slots=True)
 class SpeedResult:
-    """Plain decoding first, then each depth; `confidence` is that of each interval."""
+    """Plain decoding first, then each depth.
+
+    `confidence` is that of each interval, `device` what the measuring process computed on.
+    """
 
     rows: tuple[SpeedRow, ...]
     confidence: float
+    device: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def plain(self) -> SpeedRow:
@@ -61,8 +71,20 @@ class SpeedResult:
         return self.rows[0]
 
     @property
+    def repeats(self) -> int:
+        """How often each speed was measured."""
+        return len(self.plain.speeds)
+
+    @property
+    def repeats_needed(self) -> int:
+        """How often each has to be measured for intervals of this confidence."""
+        return least_pairs(self.confidence)
+
+    @property
     def winner(self) -> SpeedRow | None:
-        """The depth that surely wins by 5 % or more; None when none does."""
+        """The depth that surely wins by 5 % or more; None when none does, or too few repeats could tell."""
+        if self.repeats < self.repeats_needed:
+            return None
         depth = best_win({row.depth: row.gain for row in self.rows[1:]})
         return next((row for row in self.rows if row.depth == depth), None)
 
@@ -88,13 +110,10 @@ def measure_speed(
     Raises:
         BackendError: the measuring process ended.
     """
+    chosen = {prompt.domain: prompt.ids for prompt in one_of_each_domain(prompts)}
     with Worker(OWN, folder) as worker:
-        return compare_depths(worker, speed_prompts(prompts), settings, on_progress)
-
-
-def speed_prompts(prompts: Sequence[EncodedPrompt]) -> dict[str, list[int]]:
-    """The first prompt of each domain."""
-    return {prompt.domain: prompt.ids for prompt in reversed(prompts)}
+        found = compare_depths(worker, chosen, settings, on_progress)
+        return replace(found, device=worker.about["device"])
 
 
 def compare_depths(

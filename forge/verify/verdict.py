@@ -54,19 +54,35 @@ def conclude(
         return VerifyVerdict.MTP_ACCEPTANCE_COLLAPSED, (reason,)
     if speed.winner is not None:
         return VerifyVerdict.MTP_DEPTH_WINS, ()
-    return VerifyVerdict.NO_MTP_DEPTH_BEAT_AR, tuple(
+    return VerifyVerdict.NO_MTP_DEPTH_BEAT_AR, _slow(speed)
+
+
+def _slow(speed: SpeedResult) -> tuple[str, ...]:
+    reasons = [
         f"depth {row.depth} is {row.gain.median:.2f} times as fast as plain decoding "
         f"({row.gain.low:.2f} to {row.gain.high:.2f}), expected {MIN_GAIN} or more and all above 1"
         for row in speed.rows[1:]
-    )
+        if not row.gain.is_win
+    ]
+    if speed.repeats < speed.repeats_needed:
+        reasons.append(
+            f"{speed.repeats} repeats can't show a gain at this confidence, "
+            f"{speed.repeats_needed} or more can"
+        )
+    return tuple(reasons)
 
 
 def _inexact(exactness: ExactnessResult, law: LawResult) -> tuple[str, ...]:
     reasons = [str(parting) for parting in exactness.differences[:_SHOWN]]
     if len(exactness.differences) > _SHOWN:
         reasons.append(f"and {len(exactness.differences) - _SHOWN} more differences")
-    if not exactness.differences and not exactness.passed:
+    if exactness.tokens == 0:
         reasons.append("no token was compared: the model ends every answer at once")
+    reasons += [
+        f"no draft was made at depth {count.depth}, so nothing of it was tested"
+        for count in exactness.drafts
+        if count.drafted == 0
+    ]
     reasons += [
         f"{check.law} does not follow its law after {check.context}: p = {check.p_first:.2g} and "
         f"{check.p_both:.2g}, acceptance {check.acceptance:.3f} where {check.expected_acceptance:.3f} "

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import mlx.core as mx
+
 from mtplx.contracts.errors import HeadMissingError
+from mtplx.contracts.inspection import inspect_folder
 from mtplx.forge.verify.evidence import machine, speed_evidence, tested_on, timestamp
 from mtplx.forge.verify.exactness import ExactnessResult, check_exactness
 from mtplx.forge.verify.law import LawResult, Make, check_laws
@@ -27,7 +30,10 @@ _EXACT, _LAWS = 0.5, 0.6
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What was measured, and what follows. `on` describes device and versions, `warnings` are those of loading."""
+    """What was measured, and what follows.
+
+    `on` describes device and versions, `timestamp` is the time of its beginning, `warnings` are those of loading.
+    """
 
     settings: VerifySettings
     prompts: tuple[EncodedPrompt, ...]
@@ -35,8 +41,8 @@ class Verification:
     law: LawResult
     speed: SpeedResult | None
     on: dict[str, Any]
+    timestamp: str
     warnings: tuple[str, ...] = ()
-    timestamp: str = field(default_factory=timestamp)
 
     @property
     def verdict(self) -> VerifyVerdict:
@@ -94,9 +100,31 @@ class Verification:
             wins = self.verdict is VerifyVerdict.MTP_DEPTH_WINS
             fields["recommended_generation_mode"] = "mtp" if wins else "ar"
             fields["speed_evidence"] = speed_evidence(
-                self.speed, self.verdict, self.failure_reasons, self.settings, self.on
+                self.speed,
+                self.verdict,
+                self.failure_reasons,
+                self.settings,
+                self.prompts,
+                self.on,
             )
         return fields
+
+
+def require_head(folder: Path) -> None:
+    """Raise what is wrong with `folder`, from its metadata alone, before minutes are spent on it.
+
+    Raises:
+        HeadMissingError: there is no head, or none that can be run.
+        MTPLXError: the folder can't be run at all.
+    """
+    inspection = inspect_folder(folder)
+    inspection.raise_if_unrunnable()
+    if not inspection.can_use_head:
+        raise HeadMissingError(
+            f"{folder} has no MTP head that can be verified (config and files: "
+            f"{inspection.head.state}).",
+            hint="`mtplx inspect` says what it is.",
+        )
 
 
 def verify_artifact(
@@ -111,14 +139,13 @@ def verify_artifact(
     `make` builds the acceptance laws that are tested statistically. One copy of the model is in memory at a time.
 
     Raises:
-        HeadMissingError: there is no head to verify.
+        HeadMissingError: there is no head, or none that can be run.
+        UsageError: `SOURCE_DATE_EPOCH` is no time.
         MTPLXError: the folder can't be run.
     """
+    begun = timestamp()
+    require_head(folder)
     model = load(folder)
-    if model.head is None:
-        raise HeadMissingError(
-            f"{folder} has no MTP head to verify.", hint="`mtplx inspect` says what it is."
-        )
     prompts = tuple(encode_prompts(model, settings.prompts))
     exactness, law = _check_exact(model, prompts, settings, on_progress, make)
     on, warnings = machine(model.device), tuple(model.warnings)
@@ -127,9 +154,10 @@ def verify_artifact(
         # The measuring process loads the model once more.
         del model
         gc.collect()
+        mx.clear_cache()
         report = _part(on_progress, _LAWS, 1.0)
         speed = measure_speed(folder, prompts, settings, report)
-    return Verification(settings, prompts, exactness, law, speed, on, warnings)
+    return Verification(settings, prompts, exactness, law, speed, on, begun, warnings)
 
 
 def _check_exact(

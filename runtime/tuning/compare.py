@@ -25,6 +25,8 @@ from mtplx.runtime.tuning.worker import OWN, STOCK, Worker
 Depth = int | Literal["auto"]
 PLAIN = "plain"
 STOCK_NAME = "mlx-lm"
+# Enough for every shape of a round to be compiled.
+_WARM_UP_TOKENS = 16
 
 
 class JobRunner(Protocol):
@@ -135,11 +137,13 @@ def measure(
     total = (repeats + 1) * len(prompts) * len(systems)
     done = 0
     for repeat in range(repeats + 1):
+        # The first round warms up: it compiles, and fills the file cache.
+        is_warm = repeat > 0
+        tokens = max_tokens if is_warm else min(max_tokens, _WARM_UP_TOKENS)
         for domain, prompt in prompts.items():
             for system in systems:
-                outcome = system.worker.run(Job(list(prompt), max_tokens, system.depth))
-                # The first round warms up: it compiles, and fills the file cache.
-                if repeat > 0:
+                outcome = system.worker.run(Job(list(prompt), tokens, system.depth))
+                if is_warm:
                     system.outcomes.setdefault(domain, []).append(outcome)
                 done += 1
                 on_progress(f"{system.name} on {domain}", done / total)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -33,7 +34,8 @@ def gain(speeds: Sequence[float], base: Sequence[float], *, confidence: float = 
 
     The two speeds of a pair were measured one after the other, so that drift of the machine cancels. The interval
     needs no assumption about the distribution of the ratios (Efron, Annals of Statistics 7, 1979); with few pairs it
-    is as wide as their range. It is drawn with a fixed seed: the same speeds give the same interval.
+    is as wide as their range, which is too narrow below `least_pairs`. It is drawn with a fixed seed: the same speeds
+    give the same interval.
 
     Raises:
         UsageError: there are no pairs, or speeds without a partner.
@@ -54,6 +56,15 @@ def gain(speeds: Sequence[float], base: Sequence[float], *, confidence: float = 
 def simultaneous_confidence(comparisons: int) -> float:
     """The confidence each of several intervals needs so that all hold together with 95 % (Bonferroni)."""
     return 1.0 - (1.0 - CONFIDENCE) / max(comparisons, 1)
+
+
+def least_pairs(confidence: float) -> int:
+    """How many pairs an interval of their median needs to reach `confidence`.
+
+    All n ratios lie on the same side of the true median with chance 2^(1 - n), so not even their whole range covers
+    it more often than 1 - 2^(1 - n).
+    """
+    return 1 + math.ceil(-math.log2(1.0 - confidence))
 
 
 def best_win(gains: Mapping[int, Gain]) -> int | None:

@@ -1,5 +1,6 @@
 """`mtplx forge verify`: prove an artifact exact, and measure whether its head pays."""
 
+import dataclasses
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +14,7 @@ from mtplx.screen import Screen
 
 if TYPE_CHECKING:
     from mtplx.forge.verify.replay import Replay
+    from mtplx.forge.verify.settings import VerifySettings
     from mtplx.forge.verify.speed import SpeedRow
     from mtplx.forge.verify.verify import Verification
 
@@ -23,12 +25,22 @@ def verify(
         bool, typer.Option("--stamp", help="Put the result into the artifact's contract.")
     ] = False,
     depths: Annotated[
-        str, typer.Option(help="Depths to test, separated by commas, each from 1 to 8.")
-    ] = "1,2,3",
+        str | None,
+        typer.Option(
+            help="Depths to test, separated by commas, each from 1 to 8.", show_default="1,2,3"
+        ),
+    ] = None,
     repeats: Annotated[
-        int, typer.Option(min=1, help="Interleaved repeats of each speed after a warm-up.")
-    ] = 5,
-    max_tokens: Annotated[int, typer.Option(min=2, help="Tokens an answer when timing.")] = 128,
+        int | None,
+        typer.Option(
+            min=1,
+            help="Interleaved repeats of each speed after a warm-up.",
+            show_default="as many as a win needs, at least 7",
+        ),
+    ] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(help="Tokens an answer when timing.", show_default="48")
+    ] = None,
     speed: Annotated[
         bool, typer.Option("--speed/--no-speed", help="Measure speed, or exactness alone.")
     ] = True,
@@ -47,29 +59,27 @@ def verify(
 
     Example: mtplx forge verify models/qwen3_5-mtplx-optimized-speed --stamp
     """
-    import dataclasses
-
     from mtplx.forge.brand import require_stampable
     from mtplx.forge.brand import stamp as put_stamp
     from mtplx.forge.verify.replay import compare_replay, read_recorded
-    from mtplx.forge.verify.settings import VerifySettings
-    from mtplx.forge.verify.verify import verify_artifact
+    from mtplx.forge.verify.verify import require_head, verify_artifact
 
     screen, folder = Screen(quiet=quiet or as_json), path.expanduser()
-    if replay and stamp:
-        raise UsageError(
-            "--replay compares with the contract and --stamp replaces what it says.",
-            hint="Give one of them.",
+    if replay:
+        _refuse_with_replay(depths, repeats, max_tokens, stamp=stamp)
+    given = _settings(depths, repeats, max_tokens, speed)
+    require_head(folder)
+    recorded = read_recorded(folder, with_speed=speed) if replay else None
+    settings = given if recorded is None else recorded.settings
+    if settings.with_speed and settings.repeats < settings.repeats_needed:
+        screen.warn(
+            f"{settings.repeats} repeats can't show that a depth is faster; "
+            f"{settings.repeats_needed} or more can"
         )
-    settings = VerifySettings(
-        depths=_parse_depths(depths), repeats=repeats, max_tokens=max_tokens, with_speed=speed
-    )
-    recorded = read_recorded(folder) if replay else None
-    if recorded is not None:
-        with_speed = recorded.settings.with_speed and speed
-        settings = dataclasses.replace(recorded.settings, with_speed=with_speed)
     if stamp:
-        require_stampable(folder)
+        contract, _ = require_stampable(folder)
+        if contract.speed_evidence is not None and not speed:
+            screen.warn("the contract's evidence of speed is dropped: --no-speed measures none")
     with screen.progress() as progress:
         found = verify_artifact(folder, settings, progress.update)
     for warning in found.warnings:
@@ -79,6 +89,39 @@ def verify(
         put_stamp(folder, found)
     _show(folder, found, compared, screen, as_json=as_json, stamped=stamp)
     raise typer.Exit(found.exit_code)
+
+
+def _refuse_with_replay(
+    depths: str | None, repeats: int | None, max_tokens: int | None, *, stamp: bool
+) -> None:
+    if stamp:
+        raise UsageError(
+            "--replay compares with the contract and --stamp replaces what it says.",
+            hint="Give one of them.",
+        )
+    given = {"--depths": depths, "--repeats": repeats, "--max-tokens": max_tokens}
+    if names := [name for name, value in given.items() if value is not None]:
+        raise UsageError(
+            f"--replay takes its settings from the contract, and {', '.join(names)} gives others.",
+            hint="Leave out one or the other.",
+        )
+
+
+def _settings(
+    depths: str | None, repeats: int | None, max_tokens: int | None, speed: bool
+) -> "VerifySettings":
+    """The defaults, with what was given in their place, and as many repeats as that needs."""
+    from mtplx.forge.verify.settings import VerifySettings
+
+    given: dict[str, Any] = {"with_speed": speed}
+    if depths is not None:
+        given["depths"] = _parse_depths(depths)
+    if max_tokens is not None:
+        given["max_tokens"] = max_tokens
+    if repeats is not None:
+        return VerifySettings(**given, repeats=repeats)
+    settings = VerifySettings(**given)
+    return dataclasses.replace(settings, repeats=max(settings.repeats, settings.repeats_needed))
 
 
 def _parse_depths(text: str) -> tuple[int, ...]:

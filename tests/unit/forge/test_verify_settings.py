@@ -28,10 +28,10 @@ def test_recorded_settings_come_back_as_they_were() -> None:
         ("chunk_sizes", (0,)),
         ("seeds", (-1,)),
         ("prompts", ()),
-        ("exact_tokens", 1),
+        ("exact_tokens", 4),
         ("law_runs", 10),
         ("repeats", 0),
-        ("max_tokens", 1),
+        ("max_tokens", 4),
         ("temperature", 0.0),
         ("top_p", 0.0),
         ("top_p", 1.5),
@@ -42,6 +42,18 @@ def test_a_value_out_of_range_is_named(key: str, value: object) -> None:
     with pytest.raises(InvalidRequestError, match=key) as raised:
         VerifySettings(**values)
     assert raised.value.key == key
+
+
+def test_answers_leave_room_for_the_deepest_draft() -> None:
+    assert VerifySettings(depths=(8,), exact_tokens=10).exact_tokens == 10
+    with pytest.raises(InvalidRequestError, match="exact_tokens is 9, expected 10 or more"):
+        VerifySettings(depths=(8,), exact_tokens=9)
+
+
+def test_the_defaults_can_show_a_win() -> None:
+    settings = VerifySettings()
+    assert settings.repeats >= settings.repeats_needed
+    assert VerifySettings(depths=(1, 2, 3, 4, 5, 6, 7, 8)).repeats_needed == 9
 
 
 @pytest.mark.parametrize(
