@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -10,44 +11,50 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mtplx.kernels.backend import install_hint
+from mtplx.kernels.backend import TF32_KEY, install_hint
+from mtplx.kernels.blas import ENVIRONMENT_KEY
 from mtplx.runtime.diagnostics.catalogue import failed, passed, skipped, warned
 from mtplx.runtime.diagnostics.report import Check
 
 PROBE = "mtplx.runtime.diagnostics.backend_probe"
 LIMIT_S = 60.0
 
-_ALONE = f"python -m {PROBE}"
+_NVIDIA_LIMIT_S = 10.0
+_ALONE = f"{shlex.quote(sys.executable)} -m {PROBE}"
 
 
 @dataclass(frozen=True, slots=True)
 class BackendFacts:
     """What the probe told before it ended; see `backend_probe` for the values.
 
-    `ending` says how it ended if not well: "killed by SIGSEGV", "stopped after 60 s", ...
+    `ending` says how it ended if not well: "was killed by SIGSEGV", "was stopped after 60 s", ...
     """
 
     backend: dict[str, Any] | None = None
     error: dict[str, Any] | None = None
+    gpu_memory: dict[str, int] | None = None
     products: list[dict[str, Any]] | None = None
     kernels: list[dict[str, Any]] | None = None
     ending: str | None = None
     has_nvidia: bool = False
     has_compiler: bool = True
+    is_blas_off: bool = False
+    is_tf32_on: bool = False
 
 
 def probe_backend(
     command: Sequence[str] | None = None, *, limit_s: float = LIMIT_S
 ) -> BackendFacts:
     """Try MLX in a process of its own, which may crash or hang."""
-    command = command or [sys.executable, "-W", "ignore", "-m", PROBE]
+    # Without -P, files of the current folder would take the place of modules.
+    command = command or [sys.executable, "-P", "-W", "ignore", "-m", PROBE]
     try:
         done = subprocess.run(
             command, capture_output=True, stdin=subprocess.DEVNULL, timeout=limit_s, check=False
         )
     except subprocess.TimeoutExpired as late:
         output = late.stdout or b""
-        ending: str | None = f"stopped after {limit_s:.0f} s"
+        ending: str | None = f"was stopped after {limit_s:.0f} s"
     else:
         output, ending = done.stdout, _ending(done.returncode, done.stderr)
     found: dict[str, Any] = {}
@@ -56,9 +63,26 @@ def probe_backend(
     return BackendFacts(
         **found,
         ending=ending,
-        has_nvidia=shutil.which("nvidia-smi") is not None,
+        has_nvidia=_has_nvidia(),
         has_compiler=shutil.which("g++") is not None,
+        is_blas_off=os.environ.get(ENVIRONMENT_KEY, "").lower() == "none",
+        is_tf32_on=os.environ.get(TF32_KEY, "0") != "0",
     )
+
+
+def _has_nvidia() -> bool:
+    """Whether the driver lists a GPU; its tools alone are in many images."""
+    try:
+        done = subprocess.run(
+            ["nvidia-smi", "-L"],
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=_NVIDIA_LIMIT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0 and done.stdout.startswith(b"GPU ")
 
 
 def _stage(line: str) -> dict[str, Any]:
@@ -67,7 +91,7 @@ def _stage(line: str) -> dict[str, Any]:
         found = json.loads(line)
     except ValueError:
         return {}
-    stages = ("backend", "error", "products", "kernels")
+    stages = ("backend", "error", "gpu_memory", "products", "kernels")
     return {k: v for k, v in found.items() if k in stages} if isinstance(found, dict) else {}
 
 
@@ -76,9 +100,9 @@ def _ending(code: int, errors: bytes) -> str | None:
         return None
     if code < 0:
         try:
-            return f"killed by {signal.Signals(-code).name}"
+            return f"was killed by {signal.Signals(-code).name}"
         except ValueError:
-            return f"killed by signal {-code}"
+            return f"was killed by signal {-code}"
     lines = errors.decode("utf-8", "replace").strip().splitlines()
     return f"ended with code {code}" + (f": {lines[-1].strip()[:200]}" if lines else "")
 
@@ -101,7 +125,7 @@ def check_import(facts: BackendFacts) -> Check:
         if facts.error is not None:
             hint = str(facts.error["hint"])
             return failed("mlx.import", str(facts.error["message"]), hint, _ALONE)
-        observed = f"importing mlx: the process was {facts.ending}" if facts.ending else "no answer"
+        observed = f"importing mlx: the process {facts.ending}" if facts.ending else "no answer"
         return failed(
             "mlx.import",
             observed,
@@ -127,8 +151,11 @@ def _check_deviations(
         return skipped(check_id, "MLX cannot be imported")
     fix = f"Report it with a bundle if a new installation does not help; {install_hint()}."
     if found is None:
-        return failed(check_id, f"the process was {facts.ending or 'silent'}", fix, _ALONE)
+        return failed(check_id, f"the process {facts.ending or 'said nothing'}", fix, _ALONE)
     wrong = [row for row in found if row["error"] is None or row["error"] > row["bound"]]
+    if wrong and facts.is_tf32_on:
+        fix = f"{TF32_KEY} rounds float32 products to 10 bits on a GPU; unset it and look again."
+        return failed(check_id, ", ".join(map(_deviation, wrong)), fix, f"unset {TF32_KEY}")
     if wrong:
         return failed(check_id, ", ".join(map(_deviation, wrong)), fix, _ALONE)
     return passed(check_id, ", ".join(str(row["name"]) for row in found))
@@ -147,7 +174,7 @@ def check_blas(facts: BackendFacts) -> Check:
     blas = facts.backend["blas"]
     if blas is not None:
         return passed("cpu.blas", f"{blas['name']} ({blas['path']})")
-    if os.environ.get("MTPLX_BLAS", "").lower() == "none":
+    if facts.is_blas_off:
         fix, command = "MTPLX_BLAS=none turns fast libraries off; unset it.", "unset MTPLX_BLAS"
     else:
         fix = "Install MKL (x86-64) or the system's OpenBLAS; products become several times faster."

@@ -1,8 +1,9 @@
 """The child process that tries MLX: one JSON line a stage, so that a crash leaves what was found.
 
-`{"backend": {...}}` or `{"error": {...}}`, then `{"products": [...]}`, then `{"kernels": [...]}`;
-each product and kernel has `name`, `error` (largest deviation over the largest expected value,
-null when not finite) and `bound`.
+`{"backend": {...}}` or `{"error": {...}}`, then `{"gpu_memory": {...}}` (`free` and `total` bytes
+of a GPU that has its own), `{"products": [...]}` and `{"kernels": [...]}`. Each product and kernel
+has `name`, `error` (largest deviation over the largest expected value, null when not finite) and
+`bound`.
 """
 
 from __future__ import annotations
@@ -36,8 +37,20 @@ def main() -> None:
     except MTPLXError as error:
         _tell("error", error.to_json())
         return
+    if (memory := gpu_memory()) is not None:
+        _tell("gpu_memory", memory)
     _tell("products", [*plain_products(), quantized_product()])
     _tell("kernels", [*few_rows_deviations(), *gated_delta_deviations()])
+
+
+def gpu_memory() -> dict[str, int] | None:
+    """Bytes that are free and in all on the GPU; None where arrays lie in the system's memory."""
+    import mlx.core as mx
+
+    found = mx.device_info()
+    if "free_memory" not in found or "total_memory" not in found:
+        return None
+    return {"free": int(found["free_memory"]), "total": int(found["total_memory"])}
 
 
 def plain_products() -> Iterator[Deviation]:

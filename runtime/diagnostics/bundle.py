@@ -2,15 +2,19 @@
 
 import platform
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from mtplx.contracts.errors import UsageError
 from mtplx.runtime.diagnostics.last_failure import LastFailure
 from mtplx.runtime.diagnostics.redaction import Redactor
 from mtplx.runtime.diagnostics.report import Check, Report
 
 BUNDLE_VERSION = 1
+
+_ABOUT_MODELS = ("model.", "app.")
+_MODEL_MARK = "<model>"
 
 _PACKAGES = ("mtplx", "mlx", "mlx-cpu", "mlx-cuda-12", "mlx-cuda-13", "mlx-metal", "mlx-lm")
 _OTHERS = ("huggingface-hub", "numpy", "pydantic", "tokenizers", "transformers", "typer")
@@ -22,28 +26,38 @@ def make_bundle(
     installed: Mapping[str, str],
     config_keys: Mapping[str, object],
     last_failure: LastFailure | str | None,
+    models: Iterable[str | Path],
     redactor: Redactor,
 ) -> dict[str, Any]:
-    """Report, versions, names of settings and the last failure, redacted; ready for JSON."""
-    failure = last_failure
+    """Report, versions, names of settings and the last failure, redacted; ready for JSON.
+
+    `models` are names and paths of the model that the report is on, which are not shown either.
+    """
     bundle = {
         "bundle_version": BUNDLE_VERSION,
-        "report": {
-            **report.model_dump(mode="json"),
-            "checks": [_shareable(check) for check in report.checks],
-        },
+        "report": report.model_dump(mode="json", exclude={"checks"}),
         "versions": {
             "python": platform.python_version(),
             "system": f"{platform.system()} {platform.release()} {platform.machine()}",
             **{name: installed[name] for name in (*_PACKAGES, *_OTHERS) if name in installed},
         },
         "config": dict(config_keys),
-        "last_failure": failure.model_dump(mode="json")
-        if isinstance(failure, LastFailure)
-        else None,
     }
     redacted: dict[str, Any] = redactor.value(bundle)
-    return redacted
+    # A model's own name may be any word, so that only texts that can speak of it are searched.
+    knowing = redactor
+    for model in models:
+        knowing = knowing.knowing(model, _MODEL_MARK)
+    failure = None
+    if isinstance(last_failure, LastFailure):
+        if last_failure.model is not None:
+            knowing = knowing.knowing(last_failure.model, _MODEL_MARK)
+        failure = knowing.value(last_failure.model_dump(mode="json"))
+    redacted["report"]["checks"] = [
+        (knowing if check.id.startswith(_ABOUT_MODELS) else redactor).value(_shareable(check))
+        for check in report.checks
+    ]
+    return {**redacted, "last_failure": failure}
 
 
 def read_config_keys(file: Path, known: Collection[str]) -> dict[str, object]:
@@ -66,4 +80,7 @@ def _shareable(check: Check) -> dict[str, Any]:
     if check.id == "config.file" and check.needs_action:
         # The message repeats the value that is wrong, which may be anything.
         row["observed"] = "a setting is not valid (its value is left out)"
+    if check.id == "model.integrity" and check.exit_code == UsageError.exit_code:
+        # The message lists models that lie on this machine.
+        row |= {"observed": "the name does not say which model (names are left out)", "fix": ""}
     return row

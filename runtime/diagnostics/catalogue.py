@@ -35,7 +35,7 @@ CATALOGUE: Final = (
         BackendError,
         "Linux on x86-64 or ARM64, or macOS 14 or newer on Apple Silicon",
     ),
-    Entry("mlx.conflict", _BLOCKER, BackendError, "exactly one MLX back end installed"),
+    Entry("mlx.conflict", _BLOCKER, BackendError, "one MLX back end, of the version of mlx"),
     Entry(
         "packages.versions", _BLOCKER, BackendError, "every dependency in the range mtplx asks for"
     ),
@@ -45,7 +45,12 @@ CATALOGUE: Final = (
     Entry("cpu.blas", _MAJOR, BackendError, "MKL or OpenBLAS where MLX computes on the CPU"),
     Entry("cpu.compiler", _MAJOR, BackendError, "g++ where MLX computes on the CPU"),
     Entry("config.file", _BLOCKER, UsageError, "settings that are known and valid"),
-    Entry("state.folder", _MAJOR, UsageError, "a folder that you may write to and others may not"),
+    Entry(
+        "state.folder",
+        _MAJOR,
+        UsageError,
+        "a folder for you alone to write to, with records for you alone",
+    ),
     Entry("resource.memory", _MAJOR, ResourceError, "1 GiB of memory available"),
     Entry("resource.disk", _MAJOR, ResourceError, "1 GiB of disk free for records and downloads"),
     Entry("model.integrity", _MAJOR, CorruptModelError, "complete files that fit each other"),

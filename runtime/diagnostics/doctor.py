@@ -51,22 +51,27 @@ def examine(request: Request, on_progress: Progress = lambda _what, _share: None
         packages.check_versions(packages.read_requirements(), installed),
     ]
     on_progress("MLX", 0.1)
-    checks += backend.check_backend(backend.probe_backend())
+    mlx = backend.probe_backend()
+    checks += backend.check_backend(mlx)
     on_progress("folders", 0.4)
     checks += _folder_checks(request)
     checks.append(machine.check_memory(available, total))
     checks.append(machine.check_disk(machine.read_disks(_kept_in())))
     on_progress("the model", 0.5)
-    checks += _model_checks(request, available, total)
+    memory = model.Memory(available, total)
+    if mlx.gpu_memory is not None:
+        memory = model.Memory(mlx.gpu_memory["free"], mlx.gpu_memory["total"], "GPU memory")
+    checks += _model_checks(request, memory)
     on_progress("installations", 0.8)
     port = machine.SERVER_PORT
     checks += [
         machine.check_port(port, machine.port_problem(port), system.system),
         packages.check_executables(packages.read_executables(), request.version),
     ]
-    on_progress("the hub", 0.9)
+    on_progress("the hub" if request.deep else "records", 0.9)
     checks += hub.check_hub(hub.read_hub() if request.deep else None)
-    checks.append(last_failure.check_last_failure(last_failure.read_failure()))
+    failure, file = last_failure.read_failure(), last_failure.record_file()
+    checks.append(last_failure.check_last_failure(failure, file))
     return Report.of(
         in_order(checks), version=request.version, deep=request.deep, strict=request.strict
     )
@@ -85,10 +90,10 @@ def _folder_checks(request: Request) -> list[Check]:
     ]
 
 
-def _model_checks(request: Request, available: int, total: int) -> list[Check]:
+def _model_checks(request: Request, memory: model.Memory) -> list[Check]:
     if isinstance(request.model, MTPLXError):
         return model.unusable(request.model)
-    return model.check_folder(request.model, deep=request.deep, available=available, total=total)
+    return model.check_folder(request.model, deep=request.deep, memory=memory)
 
 
 def _kept_in() -> dict[str, Path]:

@@ -8,6 +8,8 @@ import json
 import shlex
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -26,7 +28,10 @@ _LEAST_ARGUMENT = 4
 
 
 class LastFailure(BaseModel):
-    """What failed and when; `code` and `exit_code` are those of the error."""
+    """What failed and when; `code` and `exit_code` are those of the error.
+
+    `model` is what the command line named.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -36,6 +41,12 @@ class LastFailure(BaseModel):
     code: str
     exit_code: int
     message: str
+    model: str | None
+
+
+def record_file() -> Path:
+    """Where the record is."""
+    return state_folder() / NAME
 
 
 def record_failure(command: str, arguments: Sequence[str], error: MTPLXError) -> None:
@@ -51,22 +62,23 @@ def record_failure(command: str, arguments: Sequence[str], error: MTPLXError) ->
         code=error.code,
         exit_code=error.exit_code,
         message=_message(error, arguments),
+        model=_named_model(arguments),
     )
-    folder = state_folder()
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_json(folder / NAME, failure.model_dump(mode="json"), mode=0o600)
+    file = record_file()
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_json(file, failure.model_dump(mode="json"), mode=0o600)
 
 
 def forget_failure(command: str) -> None:
     """Remove the record of `command`, which has worked now. Raises OSError."""
     found = read_failure()
     if isinstance(found, LastFailure) and found.command == command:
-        (state_folder() / NAME).unlink(missing_ok=True)
+        record_file().unlink(missing_ok=True)
 
 
 def read_failure() -> LastFailure | str | None:
     """The record, what is wrong with it, or None when there is none."""
-    path = state_folder() / NAME
+    path = record_file()
     try:
         return LastFailure.model_validate(json.loads(path.read_text(encoding="utf-8")))
     except (FileNotFoundError, NotADirectoryError):
@@ -77,12 +89,12 @@ def read_failure() -> LastFailure | str | None:
         return f"{path} is damaged"
 
 
-def check_last_failure(found: LastFailure | str | None) -> Check:
-    """Whether the last command failed."""
+def check_last_failure(found: LastFailure | str | None, file: Path) -> Check:
+    """Whether the last command failed; the record is `file`."""
     if found is None:
         return passed("app.last_failed_start", "none")
     if isinstance(found, str):
-        command = f"rm {shlex.quote(str(state_folder() / NAME))}"
+        command = f"rm {shlex.quote(str(file))}"
         return warned("app.last_failed_start", found, "Remove the file.", command)
     observed = (
         f"mtplx {found.command} on {found.time:%Y-%m-%d %H:%M} UTC, {found.code} "
@@ -99,7 +111,15 @@ def _message(error: MTPLXError, arguments: Sequence[str]) -> str:
     for value in sorted(_private_values(arguments), key=len, reverse=True):
         for form in (value, repr(value)[1:-1]):
             message = message.replace(form, "<argument>")
-    return Redactor.of_this_machine().text(message)
+    return Redactor.of_this_machine().without_secrets(message)
+
+
+def _named_model(arguments: Sequence[str]) -> str | None:
+    for before, argument in pairwise(("", *arguments)):
+        if before == "--model" or argument.startswith("--model="):
+            name = argument.removeprefix("--model=")
+            return Redactor.of_this_machine().without_secrets(name)
+    return None
 
 
 def _private_values(arguments: Sequence[str]) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 import shlex
 from pathlib import Path
+from typing import NamedTuple
 
 from mtplx.contracts.errors import MTPLXError
 from mtplx.contracts.identity import CONTRACT_NAME
@@ -13,12 +14,20 @@ _IDS = ("model.integrity", "model.contract", "model.tier", "model.memory")
 _WITH_USABLE_HEAD = (Tier.VERIFIED, Tier.FAMILY_COMPATIBLE_UNVERIFIED)
 
 
-def check_folder(path: Path, *, deep: bool, available: int, total: int) -> list[Check]:
-    """Inspect the folder, with `deep` every byte of it; memory is in bytes."""
-    return check_inspection(inspect_folder(path, verify_hashes=deep), available, total)
+class Memory(NamedTuple):
+    """Bytes that are available and in all, of the memory that holds the weights."""
+
+    available: int
+    total: int
+    name: str = "memory"
 
 
-def check_inspection(inspection: Inspection, available: int, total: int) -> list[Check]:
+def check_folder(path: Path, *, deep: bool, memory: Memory) -> list[Check]:
+    """Inspect the folder, with `deep` every byte of it."""
+    return check_inspection(inspect_folder(path, verify_hashes=deep), memory)
+
+
+def check_inspection(inspection: Inspection, memory: Memory) -> list[Check]:
     """All that an inspection says; after an error only that."""
     if inspection.error is not None:
         return unusable(inspection.error, f"mtplx inspect {shlex.quote(str(inspection.path))}")
@@ -26,7 +35,7 @@ def check_inspection(inspection: Inspection, available: int, total: int) -> list
         passed("model.integrity", "; ".join([str(inspection.path), *inspection.warnings])),
         check_contract(inspection),
         check_tier(inspection),
-        check_fit(inspection.size_bytes, available, total),
+        check_fit(inspection.size_bytes, memory),
     ]
 
 
@@ -61,17 +70,17 @@ def check_tier(inspection: Inspection) -> Check:
     return warned("model.tier", observed, fix)
 
 
-def check_fit(size: int, available: int, total: int) -> Check:
+def check_fit(size: int, memory: Memory) -> Check:
     """Whether weights of `size` bytes fit into memory, as they are stored."""
     gib = 2**30
     observed = (
         f"{size / gib:.2f} GiB of weights, "
-        f"{available / gib:.1f} of {total / gib:.1f} GiB of memory available"
+        f"{memory.available / gib:.1f} of {memory.total / gib:.1f} GiB of {memory.name} available"
     )
-    if size >= total:
+    if size >= memory.total:
         fix = "Choose a smaller or more strongly quantised model."
         return failed("model.memory", observed, fix)
-    if size >= available:
+    if size >= memory.available:
         fix = "Close programs that hold much memory, or choose a smaller model."
         return warned("model.memory", observed, fix)
     return passed("model.memory", observed)

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
 
-from mtplx.kernels.backend import install_hint
 from mtplx.runtime.diagnostics.catalogue import failed, passed, skipped, warned
 from mtplx.runtime.diagnostics.report import Check
 
@@ -34,10 +35,11 @@ def read_installed() -> dict[str, str]:
     """Versions of all installed distributions by canonical name."""
     found: dict[str, str] = {}
     for distribution in importlib.metadata.distributions():
-        name = distribution.metadata["Name"]
-        if name:
+        fields = distribution.metadata
+        # Remains of a broken installation have neither.
+        if "Name" in fields and "Version" in fields:
             # The first on the path is the one that is imported.
-            found.setdefault(canonicalize_name(name), distribution.version)
+            found.setdefault(canonicalize_name(fields["Name"]), fields["Version"])
     return found
 
 
@@ -51,13 +53,21 @@ def read_requirements() -> list[Requirement] | None:
 
 
 def check_conflict(installed: Mapping[str, str]) -> Check:
-    """Back ends overwrite each other's files, so that two of them are one broken one."""
+    """Back ends overwrite each other's files, and one of another version does not load.
+
+    An mlx that was built from source has its back end inside.
+    """
     back_ends = sorted(name for name in installed if _BACK_END.fullmatch(name))
     observed = ", ".join(f"{name} {installed[name]}" for name in back_ends) or "none"
-    if len(back_ends) == 1:
-        return passed("mlx.conflict", observed)
     if not back_ends:
-        return failed("mlx.conflict", observed, _sentence(install_hint()), _install("cpu"))
+        return skipped("mlx.conflict", "no package of a back end")
+    if len(back_ends) == 1:
+        (name,), mlx = back_ends, installed.get("mlx")
+        if mlx in (None, installed[name]):
+            return passed("mlx.conflict", observed)
+        fix = "Install mlx and its back end of one version."
+        command = f"pip install --force-reinstall --no-deps {name}=={mlx}"
+        return failed("mlx.conflict", f"mlx {mlx}, {observed}", fix, command)
     kept = next((name for name in back_ends if name != "mlx-cpu"), back_ends[0])
     removed = " ".join(["mlx", *back_ends])
     fix = f"Remove all of them and install one, for example {kept}."
@@ -80,7 +90,7 @@ def check_versions(
         version = installed.get(name)
         if version is None:
             faults[f"{name}{wanted.specifier}"] = f"{name} is missing"
-        elif not wanted.specifier.contains(version, prereleases=True):
+        elif not _is_in(wanted.specifier, version):
             faults[f"{name}{wanted.specifier}"] = f"{name} {version} is not {wanted.specifier}"
     if not faults:
         main = ", ".join(f"{name} {installed[name]}" for name in ("mlx", "mlx-lm"))
@@ -88,6 +98,13 @@ def check_versions(
     command = "pip install " + " ".join(shlex.quote(name) for name in faults)
     fix = "Install versions that mtplx was made for."
     return failed("packages.versions", "; ".join(faults.values()), fix, command)
+
+
+def _is_in(specifier: SpecifierSet, version: str) -> bool:
+    try:
+        return specifier.contains(Version(version), prereleases=True)
+    except InvalidVersion:
+        return False
 
 
 def read_executables(search_path: str | None = None) -> list[Executable]:
@@ -139,7 +156,3 @@ def _extra(back_end: str) -> str:
 
 def _install(extra: str) -> str:
     return "pip install " + shlex.quote(f"mtplx[{extra}]" if extra else "mtplx")
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:] + "."

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +20,28 @@ from mtplx.contracts.errors import BackendError
 from mtplx.contracts.folders import state_folder
 from mtplx.demo import demo_model_path
 from mtplx.main import execute
-from mtplx.runtime.diagnostics import backend, machine, schema
+from mtplx.runtime.diagnostics import backend, hub, last_failure, machine, packages, schema
 from mtplx.runtime.diagnostics.backend import BackendFacts
 from mtplx.runtime.diagnostics.catalogue import CATALOGUE
+from mtplx.runtime.diagnostics.hub import HubFacts
 from mtplx.runtime.diagnostics.last_failure import NAME
+from mtplx.runtime.diagnostics.machine import Platform, Python
+from mtplx.runtime.diagnostics.packages import Executable
+from mtplx.version import __version__
+from tests.support.contracts import write_verified
+from tests.support.tiny import build_tiny
 
 DOCS = Path(__file__).parents[2] / "docs" / "doctor.md"
 
+SOUND_CPU = {
+    "kind": "cpu",
+    "device": "cpu",
+    "mlx_version": "0.32.4",
+    "blas": {"name": "mkl", "path": "libmkl_rt.so"},
+    "notes": [],
+}
 SOUND = BackendFacts(
-    backend={
-        "kind": "cpu",
-        "device": "cpu",
-        "mlx_version": "0.32.4",
-        "blas": {"name": "mkl", "path": "libmkl_rt.so"},
-        "notes": [],
-    },
+    backend=SOUND_CPU,
     products=[{"name": "float32", "error": 0.0, "bound": 1e-6}],
     kernels=[{"name": "few_rows", "error": 0.0, "bound": 1e-6}],
 )
@@ -43,14 +52,8 @@ def sound(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine on which all that does not depend on the folders of the test is well."""
     monkeypatch.setattr(backend, "probe_backend", lambda: SOUND)
     monkeypatch.setattr(machine, "port_problem", lambda _port: None)
-    monkeypatch.setattr("mtplx.runtime.diagnostics.packages.read_executables", _only_this_one)
-
-
-def _only_this_one() -> list[Any]:
-    from mtplx.runtime.diagnostics.packages import Executable
-    from mtplx.version import __version__
-
-    return [Executable(Path("/opt/bin/mtplx"), __version__)]
+    this = [Executable(Path("/opt/bin/mtplx"), __version__)]
+    monkeypatch.setattr(packages, "read_executables", lambda: this)
 
 
 def report(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[str, Any]]:
@@ -103,73 +106,146 @@ def test_a_sound_machine_passes_even_strictly(capsys: pytest.CaptureFixture[str]
     assert (code, found["overall"]) == (0, "pass")
 
 
-def no_mlx(monkeypatch: pytest.MonkeyPatch, _home: Path) -> None:
-    facts = BackendFacts(ending="killed by SIGSEGV")
-    monkeypatch.setattr(backend, "probe_backend", lambda: facts)
+WRONG = [{"name": "float32", "error": 0.5, "bound": 1e-6}]
+MIB = 2**20
 
 
-def bad_config(_monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
-    (home / "config.toml").write_text("depth = 99\n")
+class Machine:
+    """The sound machine, to be harmed."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+        self.home = home
+        self.patch = monkeypatch.setattr
+        self.setenv = monkeypatch.setenv
+
+    def mlx(self, **facts: Any) -> None:
+        """What the probe of MLX finds."""
+        self.patch(backend, "probe_backend", lambda: replace(SOUND, **facts))
+
+    def packages(self, **versions: str) -> None:
+        """Versions of installed packages, beside the real ones."""
+        found = {
+            **packages.read_installed(),
+            **{k.replace("_", "-"): versions[k] for k in versions},
+        }
+        self.patch(packages, "read_installed", lambda: found)
+
+    def model(self, damage: Callable[[Path], object]) -> None:
+        """A damaged copy of the demo model as the configured one."""
+        folder = Path(shutil.copytree(demo_model_path(), self.home / "model"))
+        damage(folder)
+        self.setenv("MTPLX_MODEL", str(folder))
+
+    def hub(self, **facts: Any) -> None:
+        """What the hub answers."""
+        self.patch(hub, "read_hub", lambda: HubFacts("https://hub", **facts))
 
 
-def bad_state(_monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
-    (home / "state").touch()
+def other_type(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "model_type": "no_such_model"}))
 
 
-def no_memory(monkeypatch: pytest.MonkeyPatch, _home: Path) -> None:
-    monkeypatch.setattr(machine, "read_memory", lambda: (1000, 2**34))
+def without_head(harmed: Machine) -> None:
+    folder = build_tiny(harmed.home / "tiny", "qwen3_5", head=False)
+    harmed.setenv("MTPLX_MODEL", str(folder))
 
 
-def no_disk(monkeypatch: pytest.MonkeyPatch, _home: Path) -> None:
-    monkeypatch.setattr(machine, "read_disks", lambda _folders: {"records": 1000})
+def case_name(value: object) -> str:
+    return "" if callable(value) else str(value)
 
 
-def no_model(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
-    monkeypatch.setenv("MTPLX_MODEL", str(home / "none"))
+Harm = Callable[[Machine], object]
 
+FAILURES: list[tuple[str, int, Harm]] = [
+    (
+        "python.version",
+        7,
+        lambda m: m.patch(machine, "read_python", lambda: Python((3, 10, 1), "CPython", True)),
+    ),
+    (
+        "os.platform",
+        7,
+        lambda m: m.patch(machine, "read_platform", lambda: Platform("Windows", "AMD64", "")),
+    ),
+    ("mlx.conflict", 7, lambda m: m.packages(mlx_cpu="0.32.4", mlx_cuda_13="0.32.4")),
+    ("packages.versions", 7, lambda m: m.packages(numpy="1.26.4")),
+    ("mlx.import", 7, lambda m: m.mlx(backend=None, ending="was killed by SIGSEGV")),
+    ("mlx.compute", 7, lambda m: m.mlx(products=WRONG)),
+    ("kernels.self_check", 7, lambda m: m.mlx(kernels=WRONG)),
+    ("config.file", 2, lambda m: (m.home / "config.toml").write_text("depth = 99\n")),
+    ("state.folder", 2, lambda m: (m.home / "state").touch()),
+    ("resource.memory", 8, lambda m: m.patch(machine, "read_memory", lambda: (99 * MIB, 2**34))),
+    ("resource.disk", 8, lambda m: m.patch(machine, "read_disks", lambda _: {"records": 9 * MIB})),
+    ("model.integrity", 3, lambda m: m.setenv("MTPLX_MODEL", str(m.home / "none"))),
+    (
+        "model.integrity",
+        4,
+        lambda m: m.model(lambda f: (f / "model-00002-of-00002.safetensors").unlink()),
+    ),
+    ("model.integrity", 5, lambda m: m.model(other_type)),
+    ("model.memory", 8, lambda m: m.mlx(gpu_memory={"free": 1, "total": MIB})),
+    ("hub.access", 11, lambda m: m.hub(problem="ConnectError")),
+    ("hub.login", 11, lambda m: m.hub(login_status=401)),
+]
 
-def two_back_ends(monkeypatch: pytest.MonkeyPatch, _home: Path) -> None:
-    from mtplx.runtime.diagnostics import packages
-
-    both = {**packages.read_installed(), "mlx-cpu": "0.32.4", "mlx-cuda-13": "0.32.4"}
-    monkeypatch.setattr(packages, "read_installed", lambda: both)
+WARNINGS: list[tuple[str, int, Harm]] = [
+    ("cpu.blas", 7, lambda m: m.mlx(backend={**SOUND_CPU, "blas": None})),
+    ("cpu.compiler", 7, lambda m: m.mlx(has_compiler=False)),
+    ("model.contract", 4, lambda m: m.model(lambda f: write_verified(f, exactness=None))),
+    ("model.tier", 5, without_head),
+    ("port.mtplx_server", 2, lambda m: m.patch(machine, "port_problem", lambda _: "in use")),
+    (
+        "runtime.identity",
+        2,
+        lambda m: m.patch(packages, "read_executables", lambda: [Executable(Path("/m"), "0.0.1")]),
+    ),
+    (
+        "app.last_failed_start",
+        1,
+        lambda _: last_failure.record_failure("run", (), BackendError("MLX went away")),
+    ),
+]
 
 
 @pytest.mark.usefixtures("sound")
-@pytest.mark.parametrize(
-    ("harm", "check_id", "code"),
-    [
-        (two_back_ends, "mlx.conflict", 7),
-        (no_mlx, "mlx.import", 7),
-        (bad_config, "config.file", 2),
-        (bad_state, "state.folder", 2),
-        (no_memory, "resource.memory", 8),
-        (no_disk, "resource.disk", 8),
-        (no_model, "model.integrity", 3),
-    ],
-)
+@pytest.mark.parametrize(("check_id", "code", "harm"), FAILURES, ids=case_name)
 def test_each_failure_ends_with_its_code(
-    harm: Callable[[pytest.MonkeyPatch, Path], None],
     check_id: str,
     code: int,
+    harm: Harm,
     home: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    harm(monkeypatch, home)
-    found_code, found = report(capsys)
+    harmed = Machine(monkeypatch, home)
+    harmed.hub(login_status=200)
+    harm(harmed)
+    found_code, found = report(capsys, "--deep")
     assert (found_code, failing(found), found["overall"]) == (code, [check_id], "fail")
 
 
 @pytest.mark.usefixtures("sound")
-def test_strict_lets_a_warning_fail(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("check_id", "code", "harm"), WARNINGS, ids=case_name)
+def test_each_warning_fails_strictly_with_its_code(
+    check_id: str,
+    code: int,
+    harm: Harm,
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(machine, "port_problem", lambda _port: "in use")
-    assert report(capsys)[0] == 0
-    code, found = report(capsys, "--strict")
-    assert (code, found["overall"]) == (2, "fail")
-    assert failing(found, status="warn") == ["port.mtplx_server"]
+    harm(Machine(monkeypatch, home))
+    lenient_code, found = report(capsys)
+    assert (lenient_code, failing(found), found["overall"]) == (0, [], "warn")
+    assert failing(found, status="warn") == [check_id]
+    strict_code, found = report(capsys, "--strict")
+    assert (strict_code, found["overall"]) == (code, "fail")
+
+
+def test_every_check_has_been_seen_to_fail_or_to_warn() -> None:
+    seen = [check_id for check_id, *_ in (*FAILURES, *WARNINGS)]
+    assert set(seen) == {entry.id for entry in CATALOGUE}
 
 
 @pytest.mark.usefixtures("sound")
@@ -250,10 +326,14 @@ def test_a_bundle_holds_no_secret(
     def broken(*_: object, **__: object) -> Any:
         raise BackendError(
             "planted prompt: hf_plantedtokenplantedtoken planted-key-value at "
-            "/home/planteduser/x on plantedhost 10.11.12.13 fe80::77:88 Bearer plantedbearer1"
+            "/home/planteduser/x on plantedhost 10.11.12.13 fe80::77:88 Bearer plantedbearer1 "
+            "/srv/plantedproject/x '/srv/planted corp/x' https://plantedhub.corp/plantedorg/x?k=1 "
+            "https://huggingface.co/plantedorg/x plantedmodel plantedmodel/config.json"
         )
 
-    assert execute(["run", "planted prompt", "--max-tokens", "4"], load=broken) == 7
+    command = ["run", "planted prompt", "--max-tokens", "4", "--model", "plantedmodel"]
+    monkeypatch.setattr("mtplx.opening.resolve_model", Path)
+    assert execute(command, load=broken) == 7
     (home / "config.toml").write_text('max_tokens = "planted-setting"\nplanted_name = 1\n')
     file = tmp_path / "bundle.json"
     model = "/home/plantedhome/10.11.12.13/fe80::77:88/model"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
@@ -61,7 +63,7 @@ def test_a_missing_mlx_fails_with_what_installs_it() -> None:
 
 def test_a_crash_on_import_is_a_failed_check() -> None:
     facts = told_by("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
-    assert facts.ending == "killed by SIGSEGV"
+    assert facts.ending == "was killed by SIGSEGV"
     check = by_id(facts)["mlx.import"]
     assert (check.status, check.exit_code) == ("fail", 7)
     assert "SIGSEGV" in check.observed
@@ -87,6 +89,47 @@ def test_a_hang_ends_at_the_limit() -> None:
     assert "stopped after" in by_id(facts)["mlx.import"].observed
 
 
+def test_files_of_the_current_folder_are_not_taken_for_modules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "numpy.py").write_text("raise SystemExit('not NumPy')")
+    monkeypatch.chdir(tmp_path)
+    assert by_id(backend.probe_backend())["mlx.import"].status == "pass"
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_there"),
+    [("echo GPU 0: NVIDIA", True), ("echo no devices", False), ("echo GPU 0; exit 9", False)],
+)
+def test_a_driver_without_a_gpu_is_no_gpu(
+    answer: str, is_there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(f"#!/bin/sh\n{answer}\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    assert told_by("").has_nvidia is is_there
+
+
+def test_blas_that_was_turned_off_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MTPLX_BLAS", "None")
+    assert told_by("").is_blas_off
+
+
+@pytest.mark.parametrize(
+    ("info", "expected"),
+    [
+        ({"free_memory": 3, "total_memory": 4, "architecture": "sm_90"}, {"free": 3, "total": 4}),
+        ({"memory_size": 4, "architecture": "applegpu_g15"}, None),
+    ],
+)
+def test_only_a_gpu_with_memory_of_its_own_has_one(
+    info: dict[str, Any], expected: dict[str, int] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mx, "device_info", lambda: info)
+    assert backend_probe.gpu_memory() == expected
+
+
 def test_the_last_line_of_an_exception_is_shown() -> None:
     facts = told_by("raise SystemExit('libcuda.so.1 is not there')")
     assert "libcuda.so.1 is not there" in by_id(facts)["mlx.import"].observed
@@ -104,13 +147,22 @@ def test_wrong_results_fail(part: str, check_id: str, error: float | None) -> No
     assert "float32" not in check.observed
 
 
-def test_the_reference_blas_warns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("MTPLX_BLAS", raising=False)
+def test_rounding_that_was_asked_for_is_named_as_the_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = [{"name": "few_rows of 1", "error": 3.6e-4, "bound": 1e-5}]
+    facts = replace(GOOD, kernels=wrong, is_tf32_on=True)
+    assert by_id(facts)["kernels.self_check"].command == "unset MLX_ENABLE_TF32"
+    assert by_id(replace(GOOD, is_tf32_on=True))["kernels.self_check"].status == "pass"
+    monkeypatch.setenv("MLX_ENABLE_TF32", "1")
+    assert told_by("").is_tf32_on
+    monkeypatch.setenv("MLX_ENABLE_TF32", "0")
+    assert not told_by("").is_tf32_on
+
+
+def test_the_reference_blas_warns() -> None:
     slow = replace(GOOD, backend={**CPU, "blas": None})
     assert by_id(slow)["cpu.blas"].status == "warn"
     assert by_id(slow)["cpu.blas"].command == "pip install 'mtplx[cpu]'"
-    monkeypatch.setenv("MTPLX_BLAS", "none")
-    assert by_id(slow)["cpu.blas"].command == "unset MTPLX_BLAS"
+    assert by_id(replace(slow, is_blas_off=True))["cpu.blas"].command == "unset MTPLX_BLAS"
 
 
 def test_a_missing_compiler_warns() -> None:

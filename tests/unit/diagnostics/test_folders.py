@@ -21,6 +21,7 @@ PLACE = Path("/some where/state")
         (FolderFacts(PLACE, None, is_folder=True, is_writable=True), "pass"),
         (FolderFacts(PLACE, 0o777, is_folder=True, is_writable=True), "warn"),
         (FolderFacts(PLACE, 0o775, is_folder=True, is_writable=True), "warn"),
+        (FolderFacts(PLACE, 0o755, is_folder=True, is_writable=True, num_open=2), "warn"),
         (FolderFacts(PLACE, 0o500, is_folder=True, is_writable=False), "fail"),
         (FolderFacts(PLACE, None, is_folder=True, is_writable=False), "fail"),
         (FolderFacts(PLACE, 0o644, is_folder=False, is_writable=False), "fail"),
@@ -45,6 +46,21 @@ def test_folders_are_read_without_being_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert not folders.read_folder(tmp_path / "file").is_folder
     assert not folders.read_folder(tmp_path / "file" / "state").is_folder
+
+
+def test_records_that_others_may_read_are_counted(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    for name, mode in (("own", 0o600), ("open", 0o644), ("group", 0o640)):
+        (tmp_path / name).write_text("a prompt")
+        (tmp_path / name).chmod(mode)
+    (tmp_path / "lock").touch(0o644)
+    (tmp_path / "link").symlink_to(tmp_path / "own")
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    (closed / "open").write_text("a prompt")
+    assert folders.read_folder(tmp_path).num_open == 2
+    tmp_path.chmod(0o700)
+    assert folders.read_folder(tmp_path).num_open == 0
 
 
 def test_settings_that_are_wrong_fail_with_their_message(tmp_path: Path) -> None:

@@ -59,6 +59,21 @@ def test_a_bad_token_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "wrong" not in repr(check_hub(facts))
 
 
+def test_credentials_of_the_address_are_not_shown(
+    hub: HubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "ENDPOINT", hub.url.replace("://", "://me:plantedword@"))
+    facts = read_hub()
+    assert facts.problem is None
+    assert "planted" not in repr(check_hub(facts))
+    monkeypatch.setattr(constants, "ENDPOINT", "http://me:plantedword@127.0.0.1:9")
+    facts = read_hub()
+    assert facts.problem is not None
+    assert "planted" not in repr(check_hub(facts))
+
+
 @pytest.mark.usefixtures("hub")
 def test_a_token_that_no_header_can_hold_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_gehéim")
@@ -72,6 +87,8 @@ def test_the_offline_mode_is_named(hub: HubServer, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     close_session()
-    assert "HF_HUB_OFFLINE" in str(read_hub().problem)
+    access, login = check_hub(read_hub())
+    assert (access.status, login.status) == ("warn", "skip")
+    assert access.command == "unset HF_HUB_OFFLINE"
     assert not hub.asked("/api")
     close_session()

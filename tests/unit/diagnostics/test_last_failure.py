@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from mtplx.contracts.errors import BackendError, InternalError, MTPLXError, Usag
 from mtplx.contracts.folders import state_folder
 from mtplx.runtime.diagnostics import last_failure
 from mtplx.runtime.diagnostics.last_failure import LastFailure
+from mtplx.runtime.diagnostics.report import Check
 
 PROMPT = "my very private question"
 
@@ -22,6 +24,10 @@ def recorded(error: MTPLXError, *arguments: str) -> LastFailure:
     return found
 
 
+def check_record() -> Check:
+    return last_failure.check_last_failure(last_failure.read_failure(), last_failure.record_file())
+
+
 def test_a_failure_is_kept_and_warned_about() -> None:
     found = recorded(BackendError("no MLX"))
     assert (found.command, found.code, found.exit_code, found.message) == (
@@ -30,7 +36,7 @@ def test_a_failure_is_kept_and_warned_about() -> None:
         7,
         "no MLX",
     )
-    check = last_failure.check_last_failure(found)
+    check = check_record()
     assert check.status == "warn"
     assert "mtplx run" in check.observed
     mode = (state_folder() / last_failure.NAME).stat().st_mode
@@ -48,6 +54,8 @@ def test_prompts_of_several_lines_and_with_a_slash_are_taken_out_and_the_model_i
     error = BackendError(f"/models/x failed at {prompt!r} ({prompt})")
     found = recorded(error, prompt, "--model", "/models/x")
     assert found.message == "/models/x failed at '<argument>' (<argument>)"
+    assert found.model == "/models/x"
+    assert recorded(error, f"--model={prompt}").model == prompt
 
 
 def test_of_a_bug_only_the_kind_is_kept() -> None:
@@ -55,13 +63,25 @@ def test_of_a_bug_only_the_kind_is_kept() -> None:
 
 
 def test_tokens_are_taken_out() -> None:
-    assert "hf_" not in recorded(BackendError("server said hf_abcdefghijklmnop")).message
+    token = "hf_abcdefghijklmnop"
+    found = recorded(BackendError(f"server said {token}"), "--model", f"https://x:{token}@hub/y")
+    assert token not in found.model_dump_json()
+    assert found.model == "https://<secret>@hub/y"
+
+
+def test_a_machine_that_knows_no_home_folder_keeps_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(Path, "home", unknown)
+    assert recorded(BackendError("no MLX")).message == "no MLX"
 
 
 def test_a_wrong_request_is_not_kept() -> None:
     last_failure.record_failure("run", [], UsageError("--depth 99"))
     assert last_failure.read_failure() is None
-    assert last_failure.check_last_failure(None).status == "pass"
+    assert check_record().status == "pass"
 
 
 def test_success_of_the_same_command_removes_it() -> None:
@@ -76,7 +96,7 @@ def test_success_of_the_same_command_removes_it() -> None:
 def test_a_damaged_record_warns(content: str) -> None:
     state_folder().mkdir(parents=True, exist_ok=True)
     (state_folder() / last_failure.NAME).write_text(content)
-    check = last_failure.check_last_failure(last_failure.read_failure())
+    check = check_record()
     assert (check.status, "damaged" in check.observed) == ("warn", True)
     assert check.command.startswith("rm ")
 

@@ -11,14 +11,16 @@ from mtplx.contracts.errors import ModelNotFoundError
 from mtplx.contracts.inspection import Inspection, Tier
 from mtplx.demo import demo_model_path
 from mtplx.runtime.diagnostics import model
+from mtplx.runtime.diagnostics.model import Memory
 from mtplx.runtime.diagnostics.report import Check
 from tests.support.contracts import write_verified
 
 GIB = 2**30
+MEMORY = Memory(8 * GIB, 16 * GIB)
 
 
 def by_id(path: Path, *, deep: bool = False) -> dict[str, Check]:
-    found = model.check_folder(path, deep=deep, available=8 * GIB, total=16 * GIB)
+    found = model.check_folder(path, deep=deep, memory=MEMORY)
     return {check.id: check for check in found}
 
 
@@ -63,7 +65,7 @@ def test_a_model_without_a_head_to_use_warns(tier: Tier, status: str) -> None:
 
 @pytest.mark.parametrize(("size", "status"), [(GIB, "pass"), (9 * GIB, "warn"), (16 * GIB, "fail")])
 def test_weights_that_do_not_fit(size: int, status: str) -> None:
-    check = model.check_fit(size, available=8 * GIB, total=16 * GIB)
+    check = model.check_fit(size, MEMORY)
     assert (check.status, check.exit_code) == (status, 8)
 
 

@@ -37,9 +37,14 @@ def test_two_back_ends_fail_and_are_all_removed(others: tuple[str, ...], kept: s
     assert install == f"pip install '{kept}'"
 
 
-def test_no_back_end_fails() -> None:
-    check = packages.check_conflict({"mlx": "0.32.4"})
-    assert (check.status, check.observed) == ("fail", "none")
+def test_an_mlx_from_source_has_no_package_of_a_back_end() -> None:
+    assert packages.check_conflict({"mlx": "0.32.4"}).status == "skip"
+
+
+def test_a_back_end_of_another_version_than_mlx_fails() -> None:
+    check = packages.check_conflict({**GOOD, "mlx-cpu": "0.32.1"})
+    assert (check.status, check.exit_code) == ("fail", 7)
+    assert check.command == "pip install --force-reinstall --no-deps mlx-cpu==0.32.4"
 
 
 def test_a_package_named_like_one_is_none() -> None:
@@ -56,6 +61,7 @@ def test_versions_in_range_pass_and_unused_extras_are_not_asked() -> None:
     [
         ({"mlx-lm": "0.40.0"}, "pip install 'mlx-lm<0.33,>=0.32.2'"),
         ({"mlx": "0.31.0"}, "pip install 'mlx<0.33,>=0.32'"),
+        ({"numpy": "two"}, "pip install 'numpy>=2'"),
     ],
 )
 def test_a_version_out_of_range_fails(change: dict[str, str], command: str) -> None:
@@ -76,6 +82,22 @@ def test_a_checkout_that_is_not_installed_is_skipped() -> None:
 def test_this_environment_is_in_range() -> None:
     installed = packages.read_installed()
     assert packages.check_versions(packages.read_requirements(), installed).status == "pass"
+
+
+def test_remains_of_broken_installations_are_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in (
+        ("numpy-0", None),
+        ("pydantic-0", "Metadata-Version: 2.1\nName: pydantic\n"),
+    ):
+        folder = tmp_path / f"{name}.dist-info"
+        folder.mkdir()
+        if text is not None:
+            (folder / "METADATA").write_text(text)
+    before = packages.read_installed()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert packages.read_installed() == before
 
 
 def script(folder: Path, text: str) -> Path:
