@@ -1,6 +1,8 @@
-"""Runs a conversion in a fresh process and prints what it took, as JSON.
+"""Runs a conversion in a fresh process and prints the memory that it took, as JSON.
 
-Usage: python -m tests.support.memory_probe SOURCE OUT RECIPE_JSON
+Usage: python -m tests.support.memory_probe SOURCE OUT RECIPE_JSON [hoard]
+
+`hoard` reads the whole trunk first and keeps it, as a converter would that does not work shard by shard.
 """
 
 from __future__ import annotations
@@ -9,16 +11,16 @@ import json
 import sys
 import threading
 from pathlib import Path
-from typing import Any
 
 import mlx.core as mx
 import psutil
 
-from mtplx.forge.convert.head import convert_head
+from mtplx.forge.convert.published import read, trunk_names
+from mtplx.forge.convert.side_files import copy_side_files
 from mtplx.forge.recipe import Recipe
-from tests.support.forged import inspected, write_trunk
+from tests.support.forged import inspected, write_head, write_trunk
 
-_INTERVAL_S = 0.005
+_INTERVAL_S = 0.002
 
 
 class _Resident:
@@ -46,17 +48,24 @@ class _Resident:
         return int(found.rss - getattr(found, "shared", 0))
 
 
-def _measure(source: Path, out: Path, recipe: Recipe) -> dict[str, Any]:
+def _measure(source: Path, out: Path, recipe: Recipe, *, hoard: bool) -> dict[str, int]:
+    """Peaks in bytes: of MLX's arrays, and of the growth of the process."""
     inspection = inspected(source)
     resident = _Resident()
     mx.reset_peak_memory()
+    kept = read(inspection, trunk_names(inspection)) if hoard else {}
+    mx.eval(kept)
     write_trunk(source, out, recipe)
-    trunk = mx.get_peak_memory()
-    mx.reset_peak_memory()
-    convert_head(source, inspection, recipe, out, allow_degraded_mtp=False)
-    return {"trunk": trunk, "head": mx.get_peak_memory(), "resident": resident.grown()}
+    write_head(source, out, recipe)
+    copy_side_files(source, inspection, recipe, out)
+    return {"arrays": mx.get_peak_memory(), "resident": resident.grown()}
 
 
 if __name__ == "__main__":
-    found = _measure(Path(sys.argv[1]), Path(sys.argv[2]), Recipe.model_validate_json(sys.argv[3]))
-    print(json.dumps(found))
+    _found = _measure(
+        Path(sys.argv[1]),
+        Path(sys.argv[2]),
+        Recipe.model_validate_json(sys.argv[3]),
+        hoard=sys.argv[4:] == ["hoard"],
+    )
+    print(json.dumps(_found))
