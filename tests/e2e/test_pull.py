@@ -146,8 +146,12 @@ def test_an_incomplete_pull_is_no_model_and_goes_on(
     hub: HubServer, tmp_path: Path, into: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = [] if into == "cache" else ["--dir", str(tmp_path)]
-    # The heads of both shards are read before the transfer.
-    broken = hub.fail(_blob_of("model-00002"), method="GET", times=None, after=1, truncate=10)
+    first = demo_model_path() / "model-00001-of-00002.safetensors"
+    second = _blob_of("model-00002")
+    # The heads of both shards are read before the transfer. Shards are fetched side by side, and the one that fails
+    # stops the other: the first gets time to arrive.
+    hub.fail(second, method="GET", after=1, truncate=10, hang_s=3.0)
+    broken = hub.fail(second, method="GET", times=None, after=1, truncate=10)
     code, answer = pull(capsys, *options)
     assert (code, answer["error"]["code"]) == (11, "download")
     assert listed(capsys)["models"] == []
@@ -162,7 +166,6 @@ def test_an_incomplete_pull_is_no_model_and_goes_on(
     code, answer = pull(capsys, *options)
     assert code == 0
     assert 0 < answer["download_bytes"] < answer["total_bytes"]
-    first = demo_model_path() / "model-00001-of-00002.safetensors"
     assert hub.bytes_sent(_blob_of("model-00001")) < first.stat().st_size
     if into == "cache":
         assert listed(capsys) == {"models": [REPO], "incomplete": []}
