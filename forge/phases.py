@@ -73,7 +73,12 @@ def convert(job: BuildJob, report: Report) -> None:
         on_progress=on_progress,
     )
     head = convert_head(
-        folder, inspection, job.recipe, out, allow_degraded_mtp=job.request.allow_degraded_mtp
+        folder,
+        inspection,
+        job.recipe,
+        out,
+        allow_degraded_mtp=job.request.allow_degraded_mtp,
+        is_calibrated_next=job.request.calibrate,
     )
     side = copy_side_files(folder, inspection, job.recipe, out)
     files = {**trunk, HEAD_FILE: head.file, **side}

@@ -55,18 +55,26 @@ class HeadRecord:
 
 
 def convert_head(
-    folder: Path, inspection: Inspection, recipe: Recipe, out: Path, *, allow_degraded_mtp: bool
+    folder: Path,
+    inspection: Inspection,
+    recipe: Recipe,
+    out: Path,
+    *,
+    allow_degraded_mtp: bool,
+    is_calibrated_next: bool,
 ) -> HeadRecord:
     """Write the head of the model in `folder` to `mtp/head.safetensors` in `out`, all its layers.
 
     Experts are stacked and `kv_b_proj` is split as mlx-lm computes with them, copies of the trunk's
     vocabulary are left out, and gains are stored as they multiply, in float32. Matrices are
     bfloat16, as published where the recipe keeps the body as published, or packed by the recipe's
-    policy; those that came packed by MLX stay as they are.
+    policy; those that came packed by MLX stay as they are. A norm convention that is in doubt is
+    left to calibration where `is_calibrated_next`.
 
     Raises:
         UsageError: the policy is known to ruin the head, and that was not allowed.
-        HeadWeightsError: there are tensors that the family's layout does not know.
+        HeadWeightsError: there are tensors that the family's layout does not know, or the norm
+            convention is in doubt and no calibration follows.
         UnsupportedModelError: the head has no backend.
         ResourceError: the disk is full.
     """
@@ -93,7 +101,7 @@ def convert_head(
     names = _relative(inspection.config, weights)
     packing = stored_packing(inspection, names, weights)
 
-    weights, more = absolute_gains(inspection, weights)
+    weights, more = absolute_gains(inspection, weights, may_doubt=is_calibrated_next)
     notes += more
     if not recipe.is_lossless:
         weights = cast_matrices(weights)

@@ -12,25 +12,37 @@ from mtplx.runtime.loading.arrays import Weights
 from mtplx.runtime.loading.norms import norm_names, shift_norms, stored_as_delta
 
 
-def absolute_gains(inspection: Inspection, weights: Weights) -> tuple[Weights, list[str]]:
+def absolute_gains(
+    inspection: Inspection, weights: Weights, *, may_doubt: bool
+) -> tuple[Weights, list[str]]:
     """`weights` with gains in float32, one added where they are stored without it, and notes.
 
-    Where neither provenance nor the values can tell, gains stay as they are stored and a note says
-    so: calibration measures it.
+    Where neither provenance nor the values can tell and it `may_doubt`, gains stay as they are
+    stored and a note says so: calibration measures it.
+
+    Raises:
+        HeadWeightsError: nothing can tell, and it may not doubt.
     """
-    is_delta, notes = _is_delta(inspection, weights)
+    is_delta, notes = _is_delta(inspection, weights, may_doubt=may_doubt)
     if is_delta:
         return shift_norms(weights), notes
     norms = set(norm_names(weights))
     return {n: w.astype(mx.float32) if n in norms else w for n, w in weights.items()}, notes
 
 
-def _is_delta(inspection: Inspection, weights: Weights) -> tuple[bool, list[str]]:
+def _is_delta(
+    inspection: Inspection, weights: Weights, *, may_doubt: bool
+) -> tuple[bool, list[str]]:
     if inspection.norm_encoding != "undecided-needs-values":
         return inspection.norm_encoding == "delta", []
     try:
         is_delta = stored_as_delta(weights, _trunk_gains(inspection))
     except HeadWeightsError as error:
+        if not may_doubt:
+            raise HeadWeightsError(
+                error.message,
+                hint="Build with calibration, which finds the convention of every norm by measurement.",
+            ) from error
         return False, [
             f"The norm convention of the head is not certain and its gains are kept as stored: {error.message}"
         ]

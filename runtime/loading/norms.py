@@ -11,12 +11,13 @@ from typing import Any
 
 import mlx.core as mx
 
-from mtplx.contracts.errors import HeadWeightsError
+from mtplx.contracts.errors import CorruptModelError, HeadWeightsError
 from mtplx.runtime.loading.arrays import Weights
 
 # The lowest mean gain seen in a sound head is 0.27 (a `pre_fc_norm_embedding`); a gain below this was stored
 # minus one.
 _LOWEST_GAIN = 0.1
+_SHOWN_MEANS = 6
 _NORM = re.compile(r"norm[^.]*\.weight$")
 
 
@@ -64,6 +65,23 @@ def stored_as_delta(head: Weights, trunk: Weights) -> bool:
     if not delta:
         _refuse_mixed(head)
     return delta
+
+
+def refuse_mixed_layouts(weights: Weights) -> None:
+    """Raise CorruptModelError for convolutions in both layouts: mlx-lm takes one raw one for a raw release and
+    shifts every norm.
+    """
+    raw = {n: w.shape[-1] != 1 for n, w in weights.items() if n.endswith(".conv1d.weight")}
+    if len(set(raw.values())) < 2:
+        return
+    first = min(name for name, is_raw in raw.items() if is_raw)
+    other = min(name for name, is_raw in raw.items() if not is_raw)
+    gains = {name: _mean(weights[name]) for name in norm_names(weights)[:_SHOWN_MEANS]}
+    raise CorruptModelError(
+        f"{first} is laid out as published and {other} as MLX stores it, so nothing tells whether norms hold gains "
+        f"or gains minus one: {_listing(gains)}",
+        hint="convert the published checkpoint again; this folder mixes two sets of weights",
+    )
 
 
 def _refuse_mixed(head: Weights) -> None:

@@ -8,11 +8,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub.errors import StrictDataclassError
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 from mlx_lm.tokenizer_utils import load as load_wrapper
 from transformers.utils import logging
 
-from mtplx.contracts.errors import ChatTemplateMissingError, TokenizerMissingError
+from mtplx.contracts.errors import (
+    ChatTemplateMissingError,
+    CorruptModelError,
+    TokenizerMissingError,
+)
 
 
 def load_tokenizer(folder: Path, end_tokens: tuple[int, ...]) -> TokenizerWrapper:
@@ -20,10 +25,17 @@ def load_tokenizer(folder: Path, end_tokens: tuple[int, ...]) -> TokenizerWrappe
 
     Raises:
         TokenizerMissingError: its files are there but can't be read.
+        CorruptModelError: config.json holds a value that transformers does not take.
     """
     try:
         with _quiet_transformers():
             return load_wrapper(folder, eos_token_ids=list(end_tokens))
+    except StrictDataclassError as error:
+        # transformers reads config.json on its way to the tokenizer.
+        raise CorruptModelError(
+            f"{folder / 'config.json'}: {' '.join(str(error).split())}",
+            hint="Compare config.json with the published one.",
+        ) from error
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise TokenizerMissingError(
             f"{folder}: the tokenizer cannot be loaded: {error}",

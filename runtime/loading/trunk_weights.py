@@ -17,6 +17,7 @@ from mtplx.contracts.errors import CorruptModelError, UnsupportedModelError
 from mtplx.contracts.families import num_trunk_layers
 from mtplx.contracts.head_names import looks_like_mtp
 from mtplx.runtime.loading.arrays import Weights, stack_experts, unfuse_experts
+from mtplx.runtime.loading.norms import refuse_mixed_layouts
 from mtplx.runtime.loading.packed import unpack
 from mtplx.runtime.loading.quantization import quantize_as_stored
 
@@ -66,7 +67,12 @@ def stock_model_type(model_type: str) -> str:
 
 
 def arrange(model: nn.Module, weights: Weights, config: Mapping[str, Any]) -> Weights:
-    """Published tensors under the names and in the shapes of the model's parameters."""
+    """Published tensors under the names and in the shapes of the model's parameters.
+
+    Raises:
+        CorruptModelError: the tensors are a mixture of published and converted ones.
+    """
+    refuse_mixed_layouts(weights)
     return _sanitize(model, _published_experts(weights, str(config["model_type"])))
 
 
@@ -121,9 +127,16 @@ def build_model(folder: Path, config: Mapping[str, Any]) -> nn.Module:
         # Arguments are a copy because some classes edit the nested dictionaries they are given.
         args = module.ModelArgs.from_dict(copy.deepcopy(dict(config)))
         model: nn.Module = module.Model(args)
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
+    except (
+        TypeError,
+        ValueError,
+        KeyError,
+        AttributeError,
+        ArithmeticError,
+        AssertionError,
+    ) as error:
         raise UnsupportedModelError(
-            f"{folder / 'config.json'}: mlx-lm cannot build {model_type!r} from it: {error}",
+            f"{folder / 'config.json'}: mlx-lm cannot build {model_type!r} from it: {error or type(error).__name__}",
             hint="compare config.json with the published one",
         ) from error
     return model

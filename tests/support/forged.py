@@ -73,8 +73,10 @@ def write_trunk(
 
 
 def write_head(source: Path, out: Path, how: Recipe, *, allow: bool = False) -> HeadRecord:
-    """`convert_head` into ``out``."""
-    return convert_head(source, inspected(source), how, out, allow_degraded_mtp=allow)
+    """`convert_head` into ``out``, doubts about norms left to calibration."""
+    return convert_head(
+        source, inspected(source), how, out, allow_degraded_mtp=allow, is_calibrated_next=True
+    )
 
 
 def forge(source: Path, out: Path, how: Recipe, *, allow: bool = False) -> Forged:
