@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -42,9 +42,13 @@ class Request:
     warnings: tuple[str, ...]
 
     def events(
-        self, state: DecodeState, is_interrupted: Callable[[], bool] = lambda: False
+        self,
+        state: DecodeState,
+        is_interrupted: Callable[[], bool] = lambda: False,
+        checkpoints: Collection[int] = (),
+        on_checkpoint: Callable[[DecodeState], None] = lambda _state: None,
     ) -> Iterator[Event]:
-        """Generate on `state`, which may hold a prefix of the prompt."""
+        """Generate on `state`, which may hold a prefix of the prompt; `checkpoints` as in `prefill`."""
         told = 0
         steps = decode(
             self.engine,
@@ -56,15 +60,23 @@ class Request:
             chunk=self.options.prefill_chunk,
             on_prefill=self.options.on_prefill,
             is_interrupted=is_interrupted,
+            checkpoints=checkpoints,
+            on_checkpoint=on_checkpoint,
         )
         for _ in steps:
             tokens = tuple(self.answer.tokens[told:])
             told = len(self.answer.tokens)
             ended = self.answer.finish_reason
-            yield Event(self.answer.new_text(), tokens, ended, self._result() if ended else None)
+            yield Event(
+                self.answer.new_text(),
+                tokens,
+                ended,
+                self._result() if ended else None,
+                tuple(self.answer.logprobs[told - len(tokens) : told]),
+            )
 
     def _result(self) -> Generation:
-        uses_head = self.engine.head is not None
+        can_draft = self.policy != FixedDepth(0)
         return Generation(
             text=self.answer.text,
             prompt_token_ids=tuple(self.prompt),
@@ -73,16 +85,21 @@ class Request:
             seed=self.seed,
             model=self.model.name,
             tier=self.model.tier,
-            generation_mode="mtp" if uses_head else "ar",
-            depth=self.options.depth if uses_head else 0,
+            generation_mode="mtp" if can_draft else "ar",
+            depth=self.options.depth if can_draft else 0,
             acceptance=self.options.acceptance,
             stats=self.stats,
             warnings=self.warnings,
+            stop_sequence=self.answer.stop_sequence,
         )
 
 
-def prepare(model: Model, prompt: list[int], options: GenerationOptions) -> Request:
+def prepare(
+    model: Model, prompt: list[int], options: GenerationOptions, *, feeds_head: bool = False
+) -> Request:
     """Check `options` against `model` and build what the request needs.
+
+    With `feeds_head` the head reads along where plain decoding was asked for, so that drafts can be made later on.
 
     Raises:
         HeadMissingError: a depth was asked for and the model has no head.
@@ -104,7 +121,7 @@ def prepare(model: Model, prompt: list[int], options: GenerationOptions) -> Requ
         prompt=prompt,
         options=options,
         seed=seed,
-        engine=_engine(model, prompt, options, seed),
+        engine=_engine(model, prompt, options, seed, feeds_head=feeds_head),
         policy=policy,
         answer=answer,
         stats=Stats(costs=model.known_costs),
@@ -136,16 +153,20 @@ def uses_head(options: GenerationOptions) -> bool:
     return options.mtp and options.depth != 0
 
 
-def _engine(model: Model, prompt: list[int], options: GenerationOptions, seed: int) -> Engine:
+def _engine(
+    model: Model, prompt: list[int], options: GenerationOptions, seed: int, *, feeds_head: bool
+) -> Engine:
     vocab_size = model.trunk.vocab_size
     params = sampling_params(model, options)
     pipeline = SamplingPipeline(params, vocab_size)
     return Engine(
         trunk=model.trunk,
-        head=model.head if uses_head(options) else None,
+        head=model.head if feeds_head or uses_head(options) else None,
         pipeline=pipeline,
         acceptance=make_acceptance(options.acceptance, params, Noise(seed, vocab_size)),
         history=TokenHistory(vocab_size, prompt) if pipeline.needs_history else None,
+        constraint=options.constraint,
+        logprobs=options.logprobs,
     )
 
 

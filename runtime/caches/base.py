@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 import mlx.core as mx
 
@@ -50,6 +50,10 @@ class Cache(Protocol):
     def nbytes(self) -> int:
         """Bytes held, spare capacity included."""
 
+    @property
+    def is_divisible(self) -> bool:
+        """Whether the cache can return to any number of committed rows, marked or not."""
+
     def arm(self) -> None:
         """From here to the next commit, keep what a commit of part of the rows needs."""
 
@@ -74,6 +78,18 @@ class Cache(Protocol):
     def restore(self, snapshot: Snapshot) -> None:
         """Become what `snapshot` was taken from, whatever happened since."""
 
+    def mark(self, rows: int | None = None) -> Snapshot:
+        """A point that this cache can be cut to, after `rows` rows or all; copies only what appends replace.
+
+        Needs all rows to be committed. Fewer rows than all need a divisible cache.
+        """
+
+    def cut(self, mark: Snapshot) -> None:
+        """Return to a mark of this cache, the rows behind it are forgotten; marks behind it become invalid."""
+
+    def fork(self, mark: Snapshot) -> Self:
+        """Another cache, as this one was at the mark; neither sees what the other does later."""
+
     def arrays(self) -> Iterator[mx.array]:
         """The arrays held, for `mx.eval`."""
 
@@ -90,6 +106,12 @@ def check_snapshot_allowed(kind: str, pending: int) -> None:
     """Raise InternalError when rows are neither committed nor rolled back."""
     if pending:
         raise InternalError(f"{kind}: snapshot while {pending} rows are not committed")
+
+
+def check_mark(kind: str, rows: int, committed: int) -> None:
+    """Raise InternalError unless `rows` lie within the committed ones."""
+    if not 0 <= rows <= committed:
+        raise InternalError(f"{kind}: {rows} rows can't be marked, {committed} are committed")
 
 
 def check_restorable(kind: str, snapshot: Snapshot, *, arrays: int = 0, parts: int = 0) -> None:

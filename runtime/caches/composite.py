@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from mlx_lm.models import cache as mlx_caches
 
@@ -57,6 +57,11 @@ class CacheSet:
         """Bytes held by all members."""
         return sum(c.nbytes for c in self._caches)
 
+    @property
+    def is_divisible(self) -> bool:
+        """Whether every member can return to any number of committed rows."""
+        return all(c.is_divisible for c in self._caches)
+
     def size(self) -> int:
         """Rows held."""
         return self.offset
@@ -108,6 +113,23 @@ class CacheSet:
         check_restorable(self.kind, snapshot, parts=len(self._caches))
         for cache, part in zip(self._caches, snapshot.parts, strict=True):
             cache.check_restore(part)
+
+    def mark(self, rows: int | None = None) -> Snapshot:
+        """A point that all members can be cut to, after `rows` rows or all."""
+        parts = tuple(c.mark(rows) for c in self._caches)
+        return Snapshot(self.kind, self.committed if rows is None else rows, parts=parts)
+
+    def cut(self, mark: Snapshot) -> None:
+        """Return to a mark of this set."""
+        check_restorable(self.kind, mark, parts=len(self._caches))
+        for cache, part in zip(self._caches, mark.parts, strict=True):
+            cache.cut(part)
+
+    def fork(self, mark: Snapshot) -> Self:
+        """Another set, as this one was at the mark."""
+        check_restorable(self.kind, mark, parts=len(self._caches))
+        pairs = zip(self._caches, mark.parts, strict=True)
+        return type(self)([cache.fork(part) for cache, part in pairs])
 
     def arrays(self) -> Iterator[mx.array]:
         """The arrays held, for `mx.eval`."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import mlx.core as mx
 from mlx_lm.models.cache import create_attention_mask
 
 from mtplx.runtime.caches.base import (
     Snapshot,
+    check_mark,
     check_restorable,
     check_rows,
     check_snapshot_allowed,
@@ -24,8 +25,9 @@ class RowCache:
     """Bookkeeping of a cache whose rows stay where they were put: forgetting moves a number."""
 
     kind = "rows"
+    is_divisible = True
 
-    def __init__(self, num_buffers: int) -> None:
+    def __init__(self, num_buffers: int = 1) -> None:
         self.offset = 0
         self.committed = 0
         self._buffers = [RowBuffer() for _ in range(num_buffers)]
@@ -86,6 +88,30 @@ class RowCache:
         for buffer, array in zip(self._buffers, snapshot.arrays, strict=True):
             buffer.array = None if array is None else frozen(array)
 
+    def mark(self, rows: int | None = None) -> Snapshot:
+        """The number of rows: they stay where they are."""
+        check_snapshot_allowed(self.kind, self.offset - self.committed)
+        rows = self.committed if rows is None else rows
+        check_mark(self.kind, rows, self.committed)
+        return Snapshot(self.kind, rows)
+
+    def cut(self, mark: Snapshot) -> None:
+        """Forget the rows behind the mark."""
+        check_restorable(self.kind, mark)
+        check_mark(self.kind, mark.rows, self.committed)
+        self.offset = self.committed = mark.rows
+
+    def fork(self, mark: Snapshot) -> Self:
+        """A copy of the rows up to the mark."""
+        check_restorable(self.kind, mark)
+        check_mark(self.kind, mark.rows, self.committed)
+        twin = self._empty()
+        twin.offset = twin.committed = mark.rows
+        for own, other in zip(self._buffers, twin._buffers, strict=True):
+            if own.array is not None and mark.rows:
+                other.array = frozen(own.view(0, mark.rows))
+        return twin
+
     def arrays(self) -> Iterator[mx.array]:
         """The arrays held, for `mx.eval`."""
         return (b.array for b in self._buffers if b.array is not None)
@@ -98,6 +124,10 @@ class RowCache:
     def make_mask(self, *args: Any, **kwargs: Any) -> Any:
         """The attention mask for the rows about to be appended, as mlx-lm's caches give it."""
         return create_attention_mask(*args, offset=self.offset, **kwargs)
+
+    def _empty(self) -> Self:
+        """An empty cache with the same settings."""
+        return type(self)()
 
     def _append(self, *arrays: mx.array) -> None:
         for buffer, rows in zip(self._buffers, arrays, strict=True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 import mlx.core as mx
 
 from mtplx.contracts.errors import InvalidRequestError, UnsupportedModelError
@@ -53,6 +55,9 @@ class QuantizedKVCache(RowCache):
         """All rows held, as mlx-lm's quantised attention reads them."""
         a, b, c, d, e, f = (buffer.view(0, self.offset) for buffer in self._buffers)
         return (a, b, c), (d, e, f)
+
+    def _empty(self) -> Self:
+        return type(self)(bits=self.bits, group_size=self.group_size)
 
     def _quantize(self, rows: mx.array) -> Quantized:
         packed, scales, biases = mx.quantize(rows, group_size=self.group_size, bits=self.bits)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import mlx.core as mx
 
 from mtplx.contracts.errors import InternalError
 from mtplx.runtime.caches.base import (
     Snapshot,
+    check_mark,
     check_restorable,
     check_rows,
     check_snapshot_allowed,
@@ -39,6 +40,7 @@ class RecurrentCache:
     """
 
     kind = "recurrent"
+    is_divisible = False
 
     # What mlx-lm's modules look at for padded batches, which this cache doesn't hold.
     lengths = None
@@ -137,6 +139,24 @@ class RecurrentCache:
         self._arrays = list(snapshot.arrays)
         self.offset = snapshot.rows
         self._settle(snapshot.rows)
+
+    def mark(self, rows: int | None = None) -> Snapshot:
+        """The current arrays, which nothing writes to; there is none of fewer rows."""
+        check_snapshot_allowed(self.kind, self.offset - self.committed)
+        if rows not in (None, self.committed):
+            raise InternalError(f"{self.kind}: {rows} of {self.committed} rows can't be marked")
+        return Snapshot(self.kind, self.committed, tuple(self._arrays))
+
+    def cut(self, mark: Snapshot) -> None:
+        """Take the arrays of the mark again."""
+        check_mark(self.kind, mark.rows, self.committed)
+        self.restore(mark)
+
+    def fork(self, mark: Snapshot) -> Self:
+        """A cache that begins with the arrays of the mark."""
+        twin = type(self)(len(self._arrays))
+        twin.restore(mark)
+        return twin
 
     def arrays(self) -> Iterator[mx.array]:
         """The arrays held, for `mx.eval`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import mlx.core as mx
 from mlx_lm.models.base import create_causal_mask
@@ -10,6 +10,7 @@ from mlx_lm.models.base import create_causal_mask
 from mtplx.contracts.errors import InternalError
 from mtplx.runtime.caches.base import (
     Snapshot,
+    check_mark,
     check_restorable,
     check_rows,
     check_snapshot_allowed,
@@ -31,6 +32,7 @@ class RotatingKVCache:
     """
 
     kind = "rotating-kv"
+    is_divisible = False
 
     def __init__(self, window: int) -> None:
         self.window = window
@@ -141,6 +143,23 @@ class RotatingKVCache:
         self._end = 0 if keys is None else keys.shape[-2]
         self._keys.array = None if keys is None else frozen(keys)
         self._values.array = None if values is None else frozen(values)
+
+    def mark(self, rows: int | None = None) -> Snapshot:
+        """A copy of the window, whose rows are dropped later; there is none of fewer rows."""
+        if rows not in (None, self.committed):
+            raise InternalError(f"{self.kind}: {rows} of {self.committed} rows can't be marked")
+        return self.snapshot()
+
+    def cut(self, mark: Snapshot) -> None:
+        """Take the window of the mark again."""
+        check_mark(self.kind, mark.rows, self.committed)
+        self.restore(mark)
+
+    def fork(self, mark: Snapshot) -> Self:
+        """A cache that begins with the window of the mark."""
+        twin = type(self)(self.window)
+        twin.restore(mark)
+        return twin
 
     def arrays(self) -> Iterator[mx.array]:
         """The arrays held, for `mx.eval`."""

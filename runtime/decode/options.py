@@ -10,6 +10,8 @@ from typing import Any, Literal, TypeGuard
 from mtplx.contracts.errors import InvalidRequestError
 from mtplx.runtime.decode.depth import MAX_DEPTH
 from mtplx.runtime.sampling.acceptance import ACCEPTANCE_NAMES
+from mtplx.runtime.sampling.constraint import Constraint
+from mtplx.runtime.sampling.logprobs import MAX_TOP_LOGPROBS
 
 Depth = int | Literal["auto"]
 
@@ -22,6 +24,8 @@ class GenerationOptions:
     number of drafts a round, or "auto" for the adaptive policy; `mtp=False` is plain decoding. Sampling values left
     None come from the model's generation_config.json. `seed` None is drawn at random and reported.
     `stop` strings end the answer and are not shown; `ignore_end_tokens` lets it run to `max_tokens`.
+    `logprobs` reports the log-probability of every emitted token and of so many of the likeliest ones.
+    `constraint` masks the tokens that a grammar does not allow; it serves one request.
     `prefill_chunk` is in tokens; `on_prefill(done, total)` is called after each chunk.
 
     Raises:
@@ -45,6 +49,8 @@ class GenerationOptions:
     seed: int | None = None
     stop: Sequence[str] = ()
     ignore_end_tokens: bool = False
+    logprobs: int | None = None
+    constraint: Constraint | None = None
     prefill_chunk: int = 512
     on_prefill: Callable[[int, int], None] | None = None
 
@@ -59,6 +65,10 @@ class GenerationOptions:
         _require(is_law, "acceptance", self.acceptance, f"one of {known}")
         is_seed = self.seed is None or (_is_int(self.seed) and 0 <= self.seed < 2**64)
         _require(is_seed, "seed", self.seed, "a whole number, 0 to 2**64 - 1")
+        is_top = self.logprobs is None or (
+            _is_int(self.logprobs) and 0 <= self.logprobs <= MAX_TOP_LOGPROBS
+        )
+        _require(is_top, "logprobs", self.logprobs, f"0 to {MAX_TOP_LOGPROBS}")
         # A string is a sequence of strings too, and would stop at each of its characters.
         is_stop = not isinstance(self.stop, str) and all(
             isinstance(stop, str) and stop for stop in self.stop

@@ -7,11 +7,15 @@ from typing import Any, NamedTuple
 
 from mtplx.runtime.decode.options import Depth
 from mtplx.runtime.decode.stats import Stats
+from mtplx.runtime.sampling.logprobs import TokenLogprobs
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """A finished generation. `text` has no end token in it, `token_ids` has."""
+    """A finished generation. `text` has no end token in it, `token_ids` has.
+
+    `stop_sequence` is the stop string that ended it, None where something else did.
+    """
 
     text: str
     prompt_token_ids: tuple[int, ...]
@@ -25,6 +29,7 @@ class Generation:
     acceptance: str
     stats: Stats
     warnings: tuple[str, ...]
+    stop_sequence: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The object that `mtplx run --json` prints."""
@@ -33,6 +38,7 @@ class Generation:
             "prompt_token_ids": list(self.prompt_token_ids),
             "token_ids": list(self.token_ids),
             "finish_reason": self.finish_reason,
+            "stop_sequence": self.stop_sequence,
             "seed": self.seed,
             "model": self.model,
             "tier": self.tier,
@@ -45,9 +51,13 @@ class Generation:
 
 
 class Event(NamedTuple):
-    """`text` and `token_ids` new since the event before. The last event has a finish reason and the Generation."""
+    """`text` and `token_ids` new since the event before. The last event has a finish reason and the Generation.
+
+    `logprobs` has one entry a token where they were asked for.
+    """
 
     text: str
     token_ids: tuple[int, ...]
     finish_reason: str | None = None
     generation: Generation | None = None
+    logprobs: tuple[TokenLogprobs, ...] = ()

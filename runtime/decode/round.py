@@ -13,20 +13,24 @@ from mtplx.runtime.decode.engine import Engine
 from mtplx.runtime.decode.state import DecodeState
 from mtplx.runtime.sampling.acceptance import Verdict
 from mtplx.runtime.sampling.finite import describe_nonfinite, finite_rows
+from mtplx.runtime.sampling.logprobs import TokenLogprobs, token_logprobs
 
 
 class Round(NamedTuple):
-    """`tokens` committed by the round, of `drafted` proposals `accepted` of them."""
+    """`tokens` committed by the round, of `drafted` proposals `accepted` of them, and what was asked of `logprobs`."""
 
     tokens: list[int]
     drafted: int
     accepted: int
+    logprobs: list[TokenLogprobs]
 
 
 def run_round(
     engine: Engine, state: DecodeState, depth: int, keep: Callable[[list[int]], int]
 ) -> Round:
     """Extend `state` by 1 to `depth` + 1 tokens with one trunk forward and one host sync.
+
+    Reporting log-probabilities takes one sync more, a constraint one a draft.
 
     `keep(tokens)` says how many of the emitted tokens stay (at least one): an answer may end inside the block, and
     the caches must not hold what was not emitted.
@@ -43,7 +47,8 @@ def run_round(
     hidden = engine.trunk.forward(mx.concatenate([last, drafts.tokens])[None], state.trunk_caches)
     logits = engine.trunk.logits(hidden.after_norm)[0]
 
-    target = engine.pipeline.scores(logits, engine.history, drafts.tokens, first=0)
+    allowed = mx.concatenate(list(drafts.masks)) if drafts.masks else None
+    target = engine.pipeline.scores(logits, engine.history, drafts.tokens, 0, allowed)
     verdict = engine.acceptance.accept(target, drafts.scores, drafts.tokens, first)
     finite = finite_rows(logits)
     try:
@@ -53,10 +58,12 @@ def run_round(
         raise NumericError(_nonfinite_message(logits, finite, first)) from None
 
     kept = keep(tokens)
+    top = engine.logprobs
+    logprobs = [] if top is None else token_logprobs(logits, tokens[:kept], top)
     commit(engine, state, tokens[:kept])
     if engine.head is not None and state.head_caches is not None:
         state.unread.append(engine.head.feed(hidden)[:, :kept])
-    return Round(tokens[:kept], drafts.tokens.size, min(accepted, kept))
+    return Round(tokens[:kept], drafts.tokens.size, min(accepted, kept), logprobs)
 
 
 def commit(engine: Engine, state: DecodeState, tokens: list[int]) -> None:
@@ -65,6 +72,8 @@ def commit(engine: Engine, state: DecodeState, tokens: list[int]) -> None:
     state.tokens.extend(tokens)
     if engine.history is not None:
         engine.history.append(tokens)
+    if engine.constraint is not None:
+        engine.constraint.commit(tokens)
 
 
 class _NonFiniteError(Exception):

@@ -15,7 +15,8 @@ class Stats:
 
     `drafted_by_depth[d - 1]` counts drafts at depth d, `accepted_by_depth` those accepted. Times are in seconds;
     `decode_seconds` is the time after the first token. `rounds_by_depth[d]` counts rounds that drafted d tokens.
-    `costs` are v and c where they were measured.
+    `costs` are v and c where they were measured. `cache_miss` is why no prefix was reused, None where there is no bank
+    or one was.
     """
 
     prompt_tokens: int = 0
@@ -29,6 +30,7 @@ class Stats:
     accepted_by_depth: list[int] = field(default_factory=lambda: [0] * MAX_DEPTH)
     rounds_by_depth: list[int] = field(default_factory=lambda: [0] * (MAX_DEPTH + 1))
     costs: Costs | None = None
+    cache_miss: str | None = None
 
     def record_round(self, drafted: int, accepted: int, seconds: float) -> None:
         """Count one round."""

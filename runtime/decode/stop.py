@@ -5,21 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mtplx.runtime.decode.text import TextStream
+from mtplx.runtime.sampling.logprobs import TokenLogprobs
 
 
 class StopStrings:
-    """Holds back text that may be the beginning of a stop string."""
+    """Holds back text that may be the beginning of a stop string; `hit` is the one that was reached."""
 
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops = [stop for stop in stops if stop]
         self._held = ""
+        self.hit: str | None = None
 
     def add(self, text: str) -> tuple[str, bool]:
         """The text that can be shown now, and whether a stop string was reached (it is not shown)."""
         self._held += text
-        hits = [at for at in (self._held.find(stop) for stop in self._stops) if at >= 0]
+        places = [(self._held.find(stop), stop) for stop in self._stops]
+        hits = [(at, stop) for at, stop in places if at >= 0]
         if hits:
-            shown, self._held = self._held[: min(hits)], ""
+            at, self.hit = min(hits)
+            shown, self._held = self._held[:at], ""
             return shown, True
         keep = self._longest_beginning()
         shown, self._held = (
@@ -48,7 +52,7 @@ class Answer:
     """The answer so far: tokens kept, text shown, and why it ended.
 
     `keep` is asked by each round how many of its tokens belong to the answer; an end token belongs to it but is not
-    shown.
+    shown. `logprobs` has an entry for each token where they were asked for.
     """
 
     def __init__(
@@ -60,6 +64,7 @@ class Answer:
         stops: Sequence[str],
     ) -> None:
         self.tokens: list[int] = []
+        self.logprobs: list[TokenLogprobs] = []
         self.text = ""
         self.finish_reason: str | None = None
         self._stream = stream
@@ -67,6 +72,11 @@ class Answer:
         self._max_tokens = max_tokens
         self._end_tokens = end_tokens
         self._shown = 0
+
+    @property
+    def stop_sequence(self) -> str | None:
+        """The stop string that ended the answer, if one did."""
+        return self._stops.hit
 
     @property
     def room(self) -> int:

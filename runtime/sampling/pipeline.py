@@ -1,7 +1,9 @@
 """From logits to the processed distribution: the one order, used by plain decoding and MTP alike.
 
-Penalties, logit bias, temperature, top-k, top-p, min-p.
+Penalties, logit bias, grammar mask, temperature, top-k, top-p, min-p.
 """
+
+import math
 
 import mlx.core as mx
 import numpy as np
@@ -29,13 +31,19 @@ class SamplingPipeline:
         return self.params.has_penalties
 
     def scores(
-        self, logits: mx.array, history: TokenHistory | None, drafts: mx.array, first: int
+        self,
+        logits: mx.array,
+        history: TokenHistory | None,
+        drafts: mx.array,
+        first: int,
+        allowed: mx.array | None = None,
     ) -> mx.array:
         """Normalised log-probabilities of the processed rows, -inf where filtered.
 
         `logits`  # [R, V]; result float32  # [R, V]. Row r follows the committed tokens and
-        `drafts[: first + r]`  # drafts int32 [D], D >= first + R - 1. Greedy rows get penalties
-        and bias only and stay logits. Nothing is evaluated here.
+        `drafts[: first + r]`  # drafts int32 [D], D >= first + R - 1. `allowed`  # bool [R, V],
+        None for all. Greedy rows get penalties, bias and mask only and stay logits. Nothing is
+        evaluated here.
         """
         scores = logits.astype(mx.float32)
         if self.needs_history:
@@ -44,6 +52,8 @@ class SamplingPipeline:
             scores = self._penalised(scores, history, drafts, first)
         if self._bias is not None:
             scores = scores + self._bias
+        if allowed is not None:
+            scores = mx.where(allowed, scores, -math.inf)
         return scores if self.params.is_greedy else self._distribution(scores)
 
     def _penalised(

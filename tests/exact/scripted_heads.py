@@ -75,11 +75,12 @@ def start(model: Model, prompt: list[int], **options: Any) -> tuple[Request, Dec
     """A request and its state after prefill, with the first token committed."""
     parsed = parse_options({"temperature": 0.0, "ignore_end_tokens": True, **options})
     request, state = prepare(model, prompt, parsed), model.new_state(parsed)
-    token = prefill(request.engine, state, prompt, chunk=parsed.prefill_chunk)
-    request.answer.keep([token])
-    state.tokens.append(token)
+    first = prefill(request.engine, state, prompt, chunk=parsed.prefill_chunk)
+    assert first is not None
+    request.answer.keep([first.token])
+    state.tokens.append(first.token)
     if request.engine.history is not None:
-        request.engine.history.append([token])
+        request.engine.history.append([first.token])
     return request, state
 
 

@@ -34,6 +34,7 @@ class FakeGeneration:
             "prompt_token_ids": [1, 2, 3],
             "token_ids": [4, 5, 6, 7],
             "finish_reason": "stop",
+            "stop_sequence": None,
             "seed": self.seed,
             "model": "fake",
             "tier": "verified",
