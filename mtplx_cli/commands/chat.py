@@ -11,6 +11,7 @@ from mtplx.contracts.errors import UsageError
 from mtplx.opening import open_model
 from mtplx.render import Row, generation_rows, print_error
 from mtplx.screen import Screen
+from mtplx.tuned import use_tuning
 
 if TYPE_CHECKING:
     from mtplx.runtime.decode.result import Generation
@@ -45,7 +46,9 @@ def chat(
         kv_bits=config.kv_cache_bits,
         verify_hashes=flags.verify_hashes,
     )
-    session = model.session(**flags.options(config, has_head=model.has_head))
+    options = flags.options(config, has_head=model.has_head)
+    tuning = use_tuning(model, screen, chosen=flags.depth_choice(config), mtp=flags.mtp)
+    session = model.session(**{**options, **tuning.options})
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     if is_terminal:
         screen.note(f"talking with {model.name}; /help lists the commands")

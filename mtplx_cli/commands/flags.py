@@ -143,6 +143,12 @@ class GenerationFlags:
             if found != wanted and origins[key].kind != "flag":
                 screen.note(f"{key} is {found} by {origins[key]}, not {wanted} by the profile")
 
+    def depth_choice(self, config: "Config") -> str | None:
+        """What decides about the depth before a tuned one does; None where nobody has said anything."""
+        from mtplx.tuned import depth_choice
+
+        return depth_choice(config, self._settings(), mtp=self.mtp)
+
     def _settings(self) -> dict[str, object]:
         from mtplx.settings import KEYS
 

@@ -11,6 +11,7 @@ from mtplx.commands.prompt import read_prompt
 from mtplx.opening import open_model
 from mtplx.render import device_row, generation_rows
 from mtplx.screen import Screen
+from mtplx.tuned import use_tuning
 
 if TYPE_CHECKING:
     from mtplx.runtime.decode.result import Generation
@@ -47,11 +48,13 @@ def run(
         kv_bits=config.kv_cache_bits,
         verify_hashes=flags.verify_hashes,
     )
+    options = {**flags.options(config, has_head=model.has_head), "raw": raw}
+    tuning = use_tuning(model, screen, chosen=flags.depth_choice(config), mtp=flags.mtp)
+    options |= tuning.options
     if as_json or stats:
         model.costs()
-    options = {**flags.options(config, has_head=model.has_head), "raw": raw}
     if as_json:
-        screen.write_json(model.generate(text, **options).to_json())
+        screen.write_json({**model.generate(text, **options).to_json(), "tuning": tuning.report})
         return
     with screen.progress() as progress:
         events = model.stream(text, on_prefill=progress.prefill, **options)

@@ -32,6 +32,7 @@ class BackendFacts:
 
     backend: dict[str, Any] | None = None
     error: dict[str, Any] | None = None
+    chip: str | None = None
     gpu_memory: dict[str, int] | None = None
     products: list[dict[str, Any]] | None = None
     kernels: list[dict[str, Any]] | None = None
@@ -91,7 +92,7 @@ def _stage(line: str) -> dict[str, Any]:
         found = json.loads(line)
     except ValueError:
         return {}
-    stages = ("backend", "error", "gpu_memory", "products", "kernels")
+    stages = ("backend", "error", "chip", "gpu_memory", "products", "kernels")
     return {k: v for k, v in found.items() if k in stages} if isinstance(found, dict) else {}
 
 

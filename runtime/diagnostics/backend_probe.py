@@ -1,9 +1,9 @@
 """The child process that tries MLX: one JSON line a stage, so that a crash leaves what was found.
 
-`{"backend": {...}}` or `{"error": {...}}`, then `{"gpu_memory": {...}}` (`free` and `total` bytes
-of a GPU that has its own), `{"products": [...]}` and `{"kernels": [...]}`. Each product and kernel
-has `name`, `error` (largest deviation over the largest expected value, null when not finite) and
-`bound`.
+`{"backend": {...}}` or `{"error": {...}}`, then `{"chip": "..."}` (the name of the device),
+`{"gpu_memory": {...}}` (`free` and `total` bytes of a GPU that has its own), `{"products": [...]}`
+and `{"kernels": [...]}`. Each product and kernel has `name`, `error` (largest deviation over the
+largest expected value, null when not finite) and `bound`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from mtplx.contracts.errors import MTPLXError
 from mtplx.kernels.backend import describe
+from mtplx.runtime.tuning.conditions import chip_name
 
 _Floats = npt.NDArray[np.float64]
 
@@ -37,6 +38,7 @@ def main() -> None:
     except MTPLXError as error:
         _tell("error", error.to_json())
         return
+    _tell("chip", chip_name())
     if (memory := gpu_memory()) is not None:
         _tell("gpu_memory", memory)
     _tell("products", [*plain_products(), quantized_product()])

@@ -13,7 +13,7 @@ from mtplx.runtime.diagnostics.report import Check, Report
 
 BUNDLE_VERSION = 1
 
-_ABOUT_MODELS = ("model.", "app.")
+_ABOUT_MODELS = ("model.", "tuning.", "app.")
 _MODEL_MARK = "<model>"
 
 _PACKAGES = ("mtplx", "mlx", "mlx-cpu", "mlx-cuda-12", "mlx-cuda-13", "mlx-metal", "mlx-lm")

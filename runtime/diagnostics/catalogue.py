@@ -59,6 +59,12 @@ CATALOGUE: Final = (
     ),
     Entry("model.tier", _MINOR, UnsupportedModelError, "a model with an MTP head that can be used"),
     Entry("model.memory", _MAJOR, ResourceError, "weights that fit into the available memory"),
+    Entry(
+        "tuning.record",
+        _MINOR,
+        UsageError,
+        "no tuning result of the model, or one that still holds",
+    ),
     Entry("port.mtplx_server", _MINOR, UsageError, "a free port for the server"),
     Entry("runtime.identity", _MINOR, UsageError, "no mtplx on PATH but the version that runs"),
     Entry("hub.access", _MAJOR, DownloadError, "a hub that answers"),
@@ -74,9 +80,9 @@ def passed(check_id: str, observed: str) -> Check:
     return _check(check_id, Status.PASS, observed)
 
 
-def skipped(check_id: str, why: str) -> Check:
-    """Not looked at, and why."""
-    return _check(check_id, Status.SKIP, why)
+def skipped(check_id: str, why: str, command: str = "") -> Check:
+    """Not looked at, or nothing there to look at, and why; `command` would make something be there."""
+    return _check(check_id, Status.SKIP, why, command=command)
 
 
 def warned(check_id: str, observed: str, fix: str, command: str = "") -> Check:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from mtplx.contracts.errors import MTPLXError
 from mtplx.contracts.folders import state_folder
+from mtplx.contracts.inspection import inspect_folder
 from mtplx.runtime.diagnostics import (
     backend,
     folders,
@@ -14,6 +15,7 @@ from mtplx.runtime.diagnostics import (
     machine,
     model,
     packages,
+    tuning,
 )
 from mtplx.runtime.diagnostics.catalogue import CATALOGUE
 from mtplx.runtime.diagnostics.report import Check, Report
@@ -26,12 +28,13 @@ Progress = Callable[[str, float], None]
 class Request:
     """What to look at, and what this package cannot know itself.
 
-    `model` is a folder, or why none could be chosen. `load_config` raises UsageError when the
-    settings are wrong; they are in `config_file`.
+    `model` is a folder, or why none could be chosen; `kv_bits` as the settings have it.
+    `load_config` raises UsageError when the settings are wrong; they are in `config_file`.
     """
 
     version: str
     model: Path | MTPLXError
+    kv_bits: int | None = None
     load_config: Callable[[], object]
     config_file: Path
     deep: bool = False
@@ -61,7 +64,7 @@ def examine(request: Request, on_progress: Progress = lambda _what, _share: None
     memory = model.Memory(available, total)
     if mlx.gpu_memory is not None:
         memory = model.Memory(mlx.gpu_memory["free"], mlx.gpu_memory["total"], "GPU memory")
-    checks += _model_checks(request, memory)
+    checks += _model_checks(request, memory, mlx)
     on_progress("installations", 0.8)
     port = machine.SERVER_PORT
     checks += [
@@ -90,10 +93,14 @@ def _folder_checks(request: Request) -> list[Check]:
     ]
 
 
-def _model_checks(request: Request, memory: model.Memory) -> list[Check]:
+def _model_checks(request: Request, memory: model.Memory, mlx: backend.BackendFacts) -> list[Check]:
     if isinstance(request.model, MTPLXError):
-        return model.unusable(request.model)
-    return model.check_folder(request.model, deep=request.deep, memory=memory)
+        return [*model.unusable(request.model), tuning.no_model()]
+    inspection = inspect_folder(request.model, verify_hashes=request.deep)
+    return [
+        *model.check_inspection(inspection, memory),
+        tuning.check_tuning(inspection, mlx, request.kv_bits),
+    ]
 
 
 def _kept_in() -> dict[str, Path]:

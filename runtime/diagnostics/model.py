@@ -1,12 +1,11 @@
 """The chosen model: whole, proven, usable with MTP, and small enough."""
 
 import shlex
-from pathlib import Path
 from typing import NamedTuple
 
 from mtplx.contracts.errors import MTPLXError
 from mtplx.contracts.identity import CONTRACT_NAME
-from mtplx.contracts.inspection import Inspection, Tier, inspect_folder
+from mtplx.contracts.inspection import Inspection, Tier
 from mtplx.runtime.diagnostics.catalogue import failed, passed, skipped, warned
 from mtplx.runtime.diagnostics.report import Check
 
@@ -20,11 +19,6 @@ class Memory(NamedTuple):
     available: int
     total: int
     name: str = "memory"
-
-
-def check_folder(path: Path, *, deep: bool, memory: Memory) -> list[Check]:
-    """Inspect the folder, with `deep` every byte of it."""
-    return check_inspection(inspect_folder(path, verify_hashes=deep), memory)
 
 
 def check_inspection(inspection: Inspection, memory: Memory) -> list[Check]:

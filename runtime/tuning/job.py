@@ -20,13 +20,18 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Tokens and times of one job. `decode_tok_s` counts the tokens after the first."""
+    """Tokens and times of one job. `decode_tok_s` counts the tokens after the first.
+
+    `rounds` come after the first token. `peak_bytes` is the most that all arrays took, where that was watched.
+    """
 
     tokens: list[int]
     ttft_s: float
     decode_tok_s: float
     drafted_by_depth: list[int]
     accepted_by_depth: list[int]
+    rounds: int = 0
+    peak_bytes: int | None = None
 
 
 def write_line(stream: IO[str], value: Any) -> None:

@@ -1,4 +1,4 @@
-"""A process that decodes with mtplx: `python -m mtplx.runtime.tuning.own_worker FOLDER`.
+"""A process that decodes with mtplx: `python -m mtplx.runtime.tuning.own_worker FOLDER [KV_BITS]`.
 
 Reads jobs from standard input and writes outcomes, one JSON object a line. The first line it writes describes itself.
 """
@@ -9,18 +9,21 @@ import sys
 
 from mtplx.runtime.loading.folder import load
 from mtplx.runtime.model import Model
+from mtplx.runtime.tuning.conditions import chip_name
 from mtplx.runtime.tuning.job import Job, Outcome, serve_jobs
 
 
-def main(folder: str) -> None:
+def main(folder: str, kv_bits: str | None = None) -> None:
     """Serve jobs until standard input ends."""
-    model = load(folder)
+    model = load(folder, kv_bits=None if kv_bits is None else int(kv_bits))
     costs = model.costs()
     about = {
         "device": dict(model.device),
+        "chip": chip_name(),
         "v": list(costs.rows),
         "c": costs.draft,
         "o": costs.overhead,
+        "step_seconds": costs.step_seconds,
         "warnings": list(model.warnings),
     }
     serve_jobs(about, lambda job: _run(model, job))
@@ -45,4 +48,4 @@ def _run(model: Model, job: Job) -> Outcome:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,22 +16,23 @@ from mtplx.contracts.errors import BackendError
 from mtplx.runtime.tuning.job import Job, Outcome, write_line
 
 OWN = "mtplx.runtime.tuning.own_worker"
-STOCK = "mtplx.runtime.tuning.stock_worker"
 
 
 class Worker:
     """Runs jobs in a process of its own, one at a time. Use as a context manager.
 
+    `options` follow the folder on the process's command line.
+
     Raises:
         BackendError: the process ended; the message has the last lines it wrote.
     """
 
-    def __init__(self, module: str, folder: Path) -> None:
+    def __init__(self, module: str, folder: Path, *options: str) -> None:
         # A file, because a pipe that nobody reads would fill and stop the process.
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115
         self._module = module
         self._process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", module, str(folder)],
+            [sys.executable, "-W", "ignore", "-m", module, str(folder), *options],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -62,7 +64,9 @@ class Worker:
         """End the process."""
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
-                stream.close()
+                # A question that a dead process did not read would be written once more.
+                with suppress(BrokenPipeError):
+                    stream.close()
         self._process.wait()
         self._errors.close()
 

@@ -27,6 +27,7 @@ from mtplx.runtime.diagnostics.hub import HubFacts
 from mtplx.runtime.diagnostics.last_failure import NAME
 from mtplx.runtime.diagnostics.machine import Platform, Python
 from mtplx.runtime.diagnostics.packages import Executable
+from mtplx.runtime.tuning.store import NAME as TUNING
 from mtplx.version import __version__
 from tests.support.contracts import write_verified
 from tests.support.tiny import build_tiny
@@ -151,6 +152,13 @@ def without_head(harmed: Machine) -> None:
     harmed.setenv("MTPLX_MODEL", str(folder))
 
 
+def damaged_tuning(_harmed: Machine) -> None:
+    state_folder().mkdir(mode=0o700)
+    file = state_folder() / TUNING
+    file.touch(mode=0o600)
+    file.write_text("{")
+
+
 def case_name(value: object) -> str:
     return "" if callable(value) else str(value)
 
@@ -194,6 +202,7 @@ WARNINGS: list[tuple[str, int, Harm]] = [
     ("cpu.compiler", 7, lambda m: m.mlx(has_compiler=False)),
     ("model.contract", 4, lambda m: m.model(lambda f: write_verified(f, exactness=None))),
     ("model.tier", 5, without_head),
+    ("tuning.record", 2, damaged_tuning),
     ("port.mtplx_server", 2, lambda m: m.patch(machine, "port_problem", lambda _: "in use")),
     (
         "runtime.identity",

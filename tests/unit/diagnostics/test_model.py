@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mtplx.contracts.errors import ModelNotFoundError
-from mtplx.contracts.inspection import Inspection, Tier
+from mtplx.contracts.inspection import Inspection, Tier, inspect_folder
 from mtplx.demo import demo_model_path
 from mtplx.runtime.diagnostics import model
 from mtplx.runtime.diagnostics.model import Memory
@@ -20,7 +20,7 @@ MEMORY = Memory(8 * GIB, 16 * GIB)
 
 
 def by_id(path: Path, *, deep: bool = False) -> dict[str, Check]:
-    found = model.check_folder(path, deep=deep, memory=MEMORY)
+    found = model.check_inspection(inspect_folder(path, verify_hashes=deep), MEMORY)
     return {check.id: check for check in found}
 
 

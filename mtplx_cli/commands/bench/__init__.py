@@ -1,0 +1,1 @@
+"""`mtplx bench` and its subcommands, one file each."""
