@@ -21,7 +21,7 @@ class Parting:
     """A place where MTP chose another token than plain decoding.
 
     `how` says which decoding it was, `position` counts the tokens of the answer from 0; `found` is None where the
-    answer ended too early. `gap` and `tolerance`: see `ties.Gap`.
+    answer ended too early. `gap`, `tolerance` and `reading`: see `ties.Gap`.
     """
 
     prompt: str
@@ -31,6 +31,7 @@ class Parting:
     found: int | None
     gap: float | None
     tolerance: float
+    reading: str
 
     def __str__(self) -> str:
         gap = "no probability" if self.gap is None else f"a gap of {self.gap:.3g}"
@@ -153,7 +154,7 @@ def compare_answer(
         found = answer.token_ids[index:]
         parting = part(model, prompt, expected, start + index, found, how, options)
         start += index + 1
-        if not Gap(parting.gap, parting.tolerance).is_tie:
+        if not Gap(parting.gap, parting.tolerance, parting.reading).is_tie:
             return Comparison(start, tuple(ties), parting, DraftCount(depth, drafted, accepted))
         ties.append(parting)
     return Comparison(len(expected), tuple(ties), None, DraftCount(depth, drafted, accepted))
@@ -169,11 +170,10 @@ def part(
     options: Mapping[str, Any],
 ) -> Parting:
     """Describe the place where `found` begins with another token than `expected[position]`."""
-    gap, token = Gap(None, 0.0), None
+    gap, token = Gap(None, 0.0, "none"), None
     if found:
         token = found[0]
-        pair = (expected[position], token)
-        gap = judge(model, prompt.ids, expected[:position], pair, options)
+        gap = judge(model, prompt.ids, expected[:position], expected[position], token, options)
     return Parting(prompt.name, how, position, expected[position], token, *gap)
 
 

@@ -196,7 +196,7 @@ def test_acceptance_that_collapsed_is_no_matter_of_speed() -> None:
 
 
 def test_a_difference_outweighs_every_gain() -> None:
-    parting = Parting("code-1", "greedy, depth 2, chunk 7", 5, 17, 18, 0.8, 0.001)
+    parting = Parting("code-1", "greedy, depth 2, chunk 7", 5, 17, 18, 0.8, 0.001, "token by token")
     inexact = dataclasses.replace(EXACT, differences=(parting,) * 7)
     verdict, reasons = conclude(inexact, LAW, measured({0: [50.0] * 7, 1: [65.0] * 7}))
     assert verdict is VerifyVerdict.EXACTNESS_FAILED
