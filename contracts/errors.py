@@ -21,7 +21,8 @@
     ├── ExactnessError          10   output differs from plain decoding
     ├── DownloadError           11   a source could not be fetched
     ├── CalibrationError        12   the head's wiring could not be decided by measurement
-    └── NoGainError             13   exact, but MTP is not faster than plain decoding
+    ├── NoGainError             13   exact, but MTP is not faster than plain decoding
+    └── ServerError             14   a server could not listen, or does not answer
 
 Ctrl-C ends a command with 130. `EXIT_CODES` is the one table of them all.
 """
@@ -52,6 +53,7 @@ EXIT_CODES: list[ExitCode] = [
     ExitCode(11, "download", "A model could not be fetched or published."),
     ExitCode(12, "calibration", "Measurement could not decide how the head is wired."),
     ExitCode(13, "no_gain", "Output is exact, but MTP is not faster than plain decoding here."),
+    ExitCode(14, "server", "A server could not listen, or does not answer or serve."),
     ExitCode(130, "interrupted", "Stopped by Ctrl-C."),
 ]
 
@@ -282,3 +284,11 @@ class NoGainError(MTPLXError):
     exit_code = 13
     code = "no_gain"
     title = "MTP is not faster here"
+
+
+class ServerError(MTPLXError):
+    """A server could not take its port, or one that was asked does not answer or serve."""
+
+    exit_code = 14
+    code = "server"
+    title = "No server"

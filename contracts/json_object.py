@@ -26,7 +26,7 @@ def parse_object(data: bytes, *, unique_keys: bool = False) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise ValueError(f"not UTF-8 at byte {error.start}") from None
     try:
-        value = json.loads(text, object_pairs_hook=_unique if unique_keys else None)
+        value = json.loads(text, object_pairs_hook=unique_pairs if unique_keys else None)
     except RecursionError:
         raise ValueError("nested too deeply") from None
     if not isinstance(value, dict):
@@ -54,7 +54,8 @@ def read_object(
         raise error(f"{path} is not a valid JSON object: {cause}.", hint=hint) from cause
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of `pairs`; raises DuplicateKeyError."""
     result = dict(pairs)
     if len(result) != len(pairs):
         seen: set[str] = set()

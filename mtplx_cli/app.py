@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from mtplx.commands.bench import bench
+from mtplx.commands.bench.group import bench
 from mtplx.commands.chat import chat
 from mtplx.commands.config import config
 from mtplx.commands.doctor import doctor
@@ -15,17 +15,25 @@ from mtplx.commands.models import models
 from mtplx.commands.pull import pull
 from mtplx.commands.remove import remove
 from mtplx.commands.run import run
+from mtplx.commands.serve import serve
+from mtplx.commands.status import status
+from mtplx.commands.stop import stop
+from mtplx.commands.tune import tune
 from mtplx.version import __version__
 
 # A module of commands imports no more than typer at its top, so that --help stays instant.
 COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
     "run": run,
     "chat": chat,
+    "serve": serve,
+    "status": status,
+    "stop": stop,
     "inspect": inspect,
     "pull": pull,
     "models": models,
     "remove": remove,
     "forge": forge,
+    "tune": tune,
     "bench": bench,
     "doctor": doctor,
     "config": config,

@@ -52,6 +52,7 @@ _Bits = Annotated[Literal[2, 3, 4, 5, 6, 8], BeforeValidator(_whole)]
 _NonNegative = Annotated[float, _number, Field(ge=0, allow_inf_nan=False)]
 _Share = Annotated[float, _number, Field(gt=0, le=1)]
 _TopK = Annotated[int, _number, Field(ge=0)]
+_Port = Annotated[int, _number, Field(ge=0, le=65535)]
 _Text = Annotated[str, Field(min_length=1)]
 
 
@@ -84,6 +85,27 @@ class Settings(BaseModel):
             f"a list of folders, in one text separated by `{os.pathsep}`",
         ),
     ] = ()
+    host: Annotated[
+        _Text,
+        About("address that a server listens on", "an address or a host name of this machine"),
+    ] = "127.0.0.1"
+    port: Annotated[
+        _Port, About("port that a server listens on; 0 is any free one", "a number, 0 to 65535")
+    ] = 8000
+    api_key_file: Annotated[
+        _Text | None,
+        About(
+            "keys that a server asks for, the first of which `status` sends; none if not set",
+            "the path of a file of lines `name: key`",
+        ),
+    ] = None
+    context_window: Annotated[
+        _Count | None,
+        About(
+            "most tokens of prompt and answer in a server; the model's own if not set",
+            "a number of tokens, 1 or more",
+        ),
+    ] = None
     scheduler_mode: Annotated[
         SchedulerMode,
         About("how the requests of a server share the model", f"one of {', '.join(SchedulerMode)}"),

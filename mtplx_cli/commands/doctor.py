@@ -14,6 +14,7 @@ from mtplx.version import __version__
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from mtplx.config import Config
     from mtplx.runtime.diagnostics.report import Check, Report
 
 
@@ -69,11 +70,13 @@ def doctor(
             "--json and --fix-hints contradict each other", hint="Leave one of the two out."
         )
     screen = Screen(quiet=quiet or as_json or fix_hints)
-    model = model if model is not None else _configured_model()
+    settings = _settings()
+    model = model if model is not None or settings is None else settings.model
     folder = _folder_of(model)
     request = Request(
         version=__version__,
         model=folder,
+        kv_bits=None if settings is None else settings.kv_cache_bits,
         load_config=Config.load,
         config_file=config_file(),
         deep=deep,
@@ -90,11 +93,11 @@ def doctor(
     raise typer.Exit(report.exit_code)
 
 
-def _configured_model() -> str | None:
+def _settings() -> "Config | None":
     from mtplx.config import Config
 
     try:
-        return Config.load().model
+        return Config.load()
     except UsageError:  # reported by a check of its own
         return None
 

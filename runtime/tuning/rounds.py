@@ -218,7 +218,11 @@ class Measurement:
     def _look(self) -> None:
         self._looks += 1
         self.judgement = judge(
-            self._speeds, self.live, comparisons=len(self.depths), look=self._looks
+            self._speeds,
+            self.live,
+            comparisons=len(self.depths),
+            look=self._looks,
+            proven=() if self.judgement is None else self.judgement.proven,
         )
         self._judged_rounds = self.rounds
         self._drop(self.judgement.hopeless)

@@ -13,7 +13,8 @@ from mtplx.runtime.tuning.paired import chance_of_equals, paired_gain
 from mtplx.runtime.tuning.record import Depth
 from mtplx.runtime.tuning.statistics import CONFIDENCE, Gain
 
-# Speeds closer than this are the same to a user, and the shallower depth then needs less memory and varies less.
+# Speeds closer than this are the same to a user. Of depths that are not surely slower than the fastest by more, the
+# shallowest is taken: it needs less memory and varies less, and the next session finds it again.
 TIE = 0.97
 # What chance does less often than this is sure enough between depths, where an error loses a little speed at most.
 _SURE = (1.0 - CONFIDENCE) / 2.0
@@ -30,12 +31,14 @@ _LOOK_GROWTH = 1.3
 class Judgement(NamedTuple):
     """What the figures say at one look; `winner` 0 is plain decoding.
 
-    `hopeless` are depths that surely gain less than 5 %, or are surely slower than one that wins by more than a tie.
+    `proven` are depths that were shown to be faster than plain decoding, at this look or before. `hopeless` are those
+    that surely gain less than 5 %, or are surely slower than one that wins by more than a tie.
     """
 
     gains: dict[Depth, Gain]
     winner: Depth
     is_decided: bool
+    proven: frozenset[Depth]
     hopeless: frozenset[Depth]
 
 
@@ -90,26 +93,31 @@ def next_look(rounds: int, comparisons: int, look: int) -> int:
     return max(math.ceil(rounds * _LOOK_GROWTH), least_rounds(comparisons, look))
 
 
-def judge(speeds: Speeds, live: Collection[Depth], *, comparisons: int, look: int) -> Judgement:
+def judge(
+    speeds: Speeds,
+    live: Collection[Depth],
+    *,
+    comparisons: int,
+    look: int,
+    proven: Collection[Depth] = (),
+) -> Judgement:
     """Compare all depths with plain decoding (depth 0), and those of `live` with each other.
 
-    Depths that were dropped keep their figures, and can't win.
+    Depths that were dropped keep their figures, and can't win. `proven` comes from the looks before.
     """
     chance = allowed_chance(comparisons, look)
     gains = {depth: speeds.over(depth, 0) for depth in speeds.by_depth if depth != 0}
-    wins = [depth for depth in live if gains[depth].is_win and speeds.chance(depth) <= chance]
+    faster = {depth for depth in live if depth in proven or speeds.chance(depth) <= chance}
+    wins = [depth for depth in live if depth in faster and gains[depth].is_win]
     leader = max(wins, key=lambda depth: gains[depth].median, default=None)
     can_tell = speeds.rounds >= least_rounds(comparisons, look)
-    hopeless, is_open = set(), bool(live) and not can_tell
-    for depth in live if can_tell else ():
-        if depth == leader:
-            continue
-        if _is_hopeless(speeds, depth, leader):
-            hopeless.add(depth)
-        elif leader is None or speeds.chance(leader, depth, factor=TIE) > _SURE:
-            is_open = True
-    winner = _winner(gains, [depth for depth in wins if depth not in hopeless])
-    return Judgement(gains, winner, not is_open, frozenset(hopeless))
+    rivals = [depth for depth in live if depth != leader] if can_tell else []
+    hopeless = frozenset(depth for depth in rivals if _is_hopeless(speeds, depth, leader))
+    is_open = (bool(live) and not can_tell) or any(
+        _is_open(speeds, depth, leader, wins) for depth in rivals if depth not in hopeless
+    )
+    winner = min((depth for depth in wins if depth not in hopeless), key=_order, default=0)
+    return Judgement(gains, winner, not is_open, frozenset(faster), hopeless)
 
 
 def clearly_slower(speeds: Speeds, live: Collection[Depth]) -> frozenset[Depth]:
@@ -136,8 +144,14 @@ def _is_hopeless(speeds: Speeds, depth: Depth, leader: Depth | None) -> bool:
     return leader is not None and speeds.chance(leader, depth, factor=1.0 / TIE) <= _SURE
 
 
-def _winner(gains: Mapping[Depth, Gain], wins: Sequence[Depth]) -> Depth:
-    """The shallowest of the winning depths that nearly reach the fastest; the adaptive policy counts as deepest."""
-    best = max((gains[depth].median for depth in wins), default=0.0)
-    near = [depth for depth in wins if gains[depth].median >= TIE * best]
-    return min(near, key=lambda depth: math.inf if depth == "auto" else depth, default=0)
+def _is_open(speeds: Speeds, depth: Depth, leader: Depth | None, wins: Collection[Depth]) -> bool:
+    """Whether a depth that is not hopeless may yet turn out to be the one to take."""
+    if leader is None:
+        return True
+    first, second = sorted((depth, leader), key=_order)
+    return first not in wins or speeds.chance(first, second, factor=TIE) > _SURE
+
+
+def _order(depth: Depth) -> float:
+    """From shallow to deep; the adaptive policy counts as deepest."""
+    return math.inf if depth == "auto" else depth

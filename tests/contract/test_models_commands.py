@@ -12,9 +12,14 @@ import pytest
 from huggingface_hub import constants
 
 from mtplx.contracts.folders import models_folder
+from mtplx.contracts.inspection import inspect_folder
 from mtplx.demo import demo_model_path
 from mtplx.library import pending_mark
 from mtplx.main import execute
+from mtplx.runtime.tuning.conditions import Conditions, conditions_without_mlx
+from mtplx.runtime.tuning.record import Depth
+from mtplx.runtime.tuning.store import TuningStore, signature
+from tests.support.fake_tuning import a_record
 
 OLD, NEW = "a" * 40, "b" * 40
 
@@ -68,6 +73,14 @@ def remove(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, di
     out, err = capsys.readouterr()
     assert err == ""
     return code, json.loads(out)
+
+
+def tuned(folder: Path, depth: Depth, **changes: str | int | None) -> None:
+    """Save a result for the model in `folder` on this machine, but for `changes` of its conditions."""
+    inspection = inspect_folder(folder)
+    here: Conditions = {"chip": "A chip", **conditions_without_mlx(inspection, None)}
+    record = a_record(depth=depth, conditions={**here, **changes})
+    TuningStore.of_this_user().save(record, inspection, signature(inspection))
 
 
 # Listing
@@ -160,6 +173,45 @@ def test_other_things_in_the_models_folder_are_not_listed(
     (models_folder() / "file").write_text("x")
     (models_folder() / "gone").symlink_to("nowhere")
     assert names(capsys) == []
+
+
+def test_the_tuned_depth_is_listed_while_it_holds(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert listing(capsys)["models"][0]["tuned_depth"] is None
+    assert execute(["models"]) == 0
+    assert "family-compatible-unverified, not tuned" in capsys.readouterr().out
+    tuned(model, 3)
+    assert listing(capsys)["models"][0]["tuned_depth"] == 3
+    assert execute(["models"]) == 0
+    assert "family-compatible-unverified, tuned: depth 3" in capsys.readouterr().out
+    tuned(model, "auto")
+    assert listing(capsys)["models"][0]["tuned_depth"] == "auto"
+    os.utime(model / "config.json")
+    assert listing(capsys)["models"][0]["tuned_depth"] is None
+
+
+def test_a_tuned_depth_of_other_versions_or_options_is_not_listed(
+    model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tuned(model, 3, mlx="0.1.0")
+    assert listing(capsys)["models"][0]["tuned_depth"] is None
+    tuned(model, 3)
+    monkeypatch.setenv("MTPLX_KV_BITS", "8")
+    assert listing(capsys)["models"][0]["tuned_depth"] is None
+
+
+@pytest.mark.usefixtures("model")
+def test_tuning_results_that_cannot_be_read_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    file = TuningStore.of_this_user().path
+    file.parent.mkdir()
+    file.write_text("{")
+    answer = listing(capsys)
+    assert [item["name"] for item in answer["models"]] == ["demo"]
+    (text,) = answer["unreadable"]
+    assert str(file) in text
+    assert execute(["models"]) == 0
+    assert str(file) in capsys.readouterr().err
 
 
 # Removing

@@ -17,6 +17,7 @@ RESULT_KEYS = [
     "prompt_token_ids",
     "token_ids",
     "finish_reason",
+    "stop_sequence",
     "seed",
     "model",
     "tier",

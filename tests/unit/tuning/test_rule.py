@@ -174,3 +174,28 @@ def test_a_depth_that_loses_a_little_in_one_domain_of_three_can_win() -> None:
     plain = [50.0] * ROUNDS
     speeds = Speeds({0: plain, 1: [49.0, 70.0, 80.0] * 4}, domains=3)
     assert judge(speeds, [1], comparisons=1, look=1).winner == 1
+
+
+def test_of_depths_that_cannot_be_told_apart_the_shallowest_wins_and_it_is_still_open() -> None:
+    rng = np.random.default_rng(4)
+    noise = rng.normal(1.0, 0.1, (2, ROUNDS))
+    speeds = Speeds({0: [50.0] * ROUNDS, 1: list(70.0 * noise[0]), 3: list(76.0 * noise[1])})
+    judgement = judge(speeds, [1, 3], comparisons=2, look=1)
+    assert judgement.gains[3].median > judgement.gains[1].median / TIE
+    assert (judgement.winner, judgement.is_decided) == (1, False)
+
+
+def test_a_shallower_depth_that_is_as_fast_and_not_yet_proven_keeps_it_open() -> None:
+    unlucky = [72.0] * (ROUNDS - 3) + [49.0] * 3
+    speeds = Speeds({0: [50.0] * ROUNDS, 1: unlucky, 3: [70.0] * ROUNDS})
+    judgement = judge(speeds, [1, 3], comparisons=9, look=1)
+    assert 1 not in judgement.proven
+    assert (judgement.winner, judgement.is_decided) == (3, False)
+
+
+def test_what_was_proven_at_one_look_stays_proven_at_the_next() -> None:
+    speeds = steady(rounds=9, plain=50.0, d1=70.0)
+    first = judge(speeds, [1], comparisons=7, look=1)
+    assert first.proven == {1}
+    assert judge(speeds, [1], comparisons=7, look=9).winner == 0
+    assert judge(speeds, [1], comparisons=7, look=9, proven=first.proven).winner == 1

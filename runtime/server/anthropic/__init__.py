@@ -1,0 +1,1 @@
+"""Anthropic's API: messages, streamed or whole, and their tokens counted."""
