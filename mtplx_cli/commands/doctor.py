@@ -64,6 +64,7 @@ def doctor(
     """
     from mtplx.config import Config, config_file
     from mtplx.runtime.diagnostics.doctor import Request, examine
+    from mtplx.settings import Settings
 
     if as_json and fix_hints:
         raise UsageError(
@@ -77,6 +78,7 @@ def doctor(
         version=__version__,
         model=folder,
         kv_bits=None if settings is None else settings.kv_cache_bits,
+        port=(settings or Settings()).port,
         load_config=Config.load,
         config_file=config_file(),
         deep=deep,

@@ -19,6 +19,7 @@ from mtplx.runtime.diagnostics import (
 )
 from mtplx.runtime.diagnostics.catalogue import CATALOGUE
 from mtplx.runtime.diagnostics.report import Check, Report
+from mtplx.runtime.server.state_file import server_on
 
 # Gets what is being done and the share that is done, 0 to 1.
 Progress = Callable[[str, float], None]
@@ -28,13 +29,14 @@ Progress = Callable[[str, float], None]
 class Request:
     """What to look at, and what this package cannot know itself.
 
-    `model` is a folder, or why none could be chosen; `kv_bits` as the settings have it.
+    `model` is a folder, or why none could be chosen; `kv_bits` and `port` as the settings have them.
     `load_config` raises UsageError when the settings are wrong; they are in `config_file`.
     """
 
     version: str
     model: Path | MTPLXError
     kv_bits: int | None = None
+    port: int
     load_config: Callable[[], object]
     config_file: Path
     deep: bool = False
@@ -66,9 +68,14 @@ def examine(request: Request, on_progress: Progress = lambda _what, _share: None
         memory = model.Memory(mlx.gpu_memory["free"], mlx.gpu_memory["total"], "GPU memory")
     checks += _model_checks(request, memory, mlx)
     on_progress("installations", 0.8)
-    port = machine.SERVER_PORT
+    own = server_on(request.port)
     checks += [
-        machine.check_port(port, machine.port_problem(port), system.system),
+        machine.check_port(
+            request.port,
+            machine.port_problem(request.port),
+            system.system,
+            None if own is None else own.model,
+        ),
         packages.check_executables(packages.read_executables(), request.version),
     ]
     on_progress("the hub" if request.deep else "records", 0.9)

@@ -13,8 +13,6 @@ import psutil
 from mtplx.runtime.diagnostics.catalogue import failed, passed, warned
 from mtplx.runtime.diagnostics.report import Check
 
-SERVER_PORT = 8000
-
 _MIN_PYTHON = (3, 11)
 _MIN_MACOS = 14
 _LINUX_MACHINES = {"x86_64", "aarch64", "arm64"}
@@ -142,8 +140,12 @@ def port_problem(port: int) -> str | None:
     return None
 
 
-def check_port(port: int, problem: str | None, system: str) -> Check:
-    """Whether the server's usual port is free."""
+def check_port(port: int, problem: str | None, system: str, own_server: str | None = None) -> Check:
+    """Whether `port` of the settings is free, or a server of this user is on it, which serves the model `own_server`."""
+    if own_server is not None:
+        return passed("port.mtplx_server", f"port {port}: mtplx serves {own_server}")
+    if port == 0:
+        return passed("port.mtplx_server", "port 0 is whichever is free")
     if problem is None:
         return passed("port.mtplx_server", f"port {port} is free")
     show = (
@@ -151,7 +153,7 @@ def check_port(port: int, problem: str | None, system: str) -> Check:
         if system == "Darwin"
         else f"ss -ltnp 'sport = :{port}'"
     )
-    fix = "End the program that listens there, or give the server another port."
+    fix = "End the program that listens there, or choose another port: `mtplx config set port N`."
     return warned("port.mtplx_server", f"port {port}: {problem}", fix, show)
 
 

@@ -66,6 +66,12 @@ def state_file(port: int) -> Path:
     return state_folder() / "servers" / f"{port}.json"
 
 
+def server_on(port: int) -> ServerState | None:
+    """This user's server on `port`, where one runs."""
+    state = _read(state_file(port))
+    return state if state is not None and state.process() is not None else None
+
+
 def running_servers() -> dict[int, ServerState]:
     """The servers of this user that run, by their port; files of others are removed."""
     folder = state_folder() / "servers"

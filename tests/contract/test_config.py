@@ -1,6 +1,8 @@
 """Settings: the order of their sources, and the words in which wrong ones are refused."""
 
+import json
 import os
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -38,6 +40,70 @@ def test_each_source_overrides_the_one_before(home: Path, monkeypatch: pytest.Mo
     assert config.scheduler_mode is SchedulerMode.HYPER
     assert (config.model, config.max_tokens, config.depth) == ("from-file", 22, 3)
     assert config.prefill_chunk == 512
+
+
+# For every key one value a source, from the weakest to the strongest; no two neighbours are equal.
+SOURCES = ("file", "environment", "flag")
+VALUES: dict[str, tuple[object, object, object]] = {
+    "profile": ("stable", "turbo", "exact"),
+    "model": ("a", "b", "c"),
+    "model_dirs": (("a",), ("b",), ("c",)),
+    "host": ("localhost", "127.0.0.2", "::1"),
+    "port": (1, 2, 3),
+    "api_key_file": ("a", "b", "c"),
+    "context_window": (1, 2, 3),
+    "scheduler_mode": ("hyper", "solo_mtp", "serial"),
+    "depth": (2, 4, 5),
+    "acceptance": ("rejection", "block", "coupled"),
+    "max_tokens": (1, 2, 3),
+    "prefill_chunk": (1, 2, 3),
+    "kv_bits": (2, 4, 6),
+    "temperature": (0.1, 0.2, 0.3),
+    "top_p": (0.1, 0.2, 0.3),
+    "top_k": (1, 2, 3),
+}
+
+
+def test_the_law_of_precedence_knows_every_key() -> None:
+    assert set(VALUES) == set(Config.model_fields)
+    assert all(first != second != third for first, second, third in VALUES.values())
+
+
+@pytest.mark.parametrize("profile", [None, *PROFILES])
+@pytest.mark.parametrize("key", VALUES)
+def test_of_any_sources_the_strongest_decides(
+    home: Path, monkeypatch: pytest.MonkeyPatch, key: str, profile: str | None
+) -> None:
+    """Every subset of file, variable and flag, for each key, with and without each profile below them."""
+    if key == "profile" and profile is not None:
+        pytest.skip("the profile is the key itself")
+    in_profile = {} if profile is None else PROFILES[profile].options
+    for given in product((False, True), repeat=3):
+        said = {
+            source: value
+            for source, value, is_given in zip(SOURCES, VALUES[key], given, strict=True)
+            if is_given
+        }
+        lines = [] if profile is None else [f'profile = "{profile}"']
+        if "file" in said:
+            lines.append(f"{key} = {json.dumps(said['file'])}")
+        write(home, "\n".join(lines))
+        monkeypatch.delenv(f"MTPLX_{key.upper()}", raising=False)
+        if "environment" in said:
+            value = said["environment"]
+            text = os.pathsep.join(value) if isinstance(value, tuple) else str(value)
+            monkeypatch.setenv(f"MTPLX_{key.upper()}", text)
+        explicit = {key: said["flag"]} if "flag" in said else {}
+        config = Config.load(**explicit)
+        strongest = next((source for source in reversed(SOURCES) if source in said), None)
+        expected: object = getattr(Config.model_construct(), key)
+        kind = "default"
+        if strongest is not None:
+            expected, kind = said[strongest], strongest
+        elif key in in_profile:
+            expected, kind = in_profile[key], "profile"
+        assert getattr(config, key) == expected, (key, said, profile)
+        assert config.origins(**explicit)[key].kind == kind
 
 
 def test_a_config_cannot_be_changed() -> None:

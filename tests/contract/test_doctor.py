@@ -272,6 +272,16 @@ def test_a_reader_sees_what_to_do(
 
 
 @pytest.mark.usefixtures("sound")
+def test_the_port_is_that_of_the_settings(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MTPLX_PORT", "8123")
+    monkeypatch.setattr(machine, "port_problem", lambda port: f"in use by {port}")
+    assert execute(["doctor"]) == 0
+    assert "warn: port 8123: in use by 8123" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("sound")
 def test_hints_are_commands_and_nothing_else(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

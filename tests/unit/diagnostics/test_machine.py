@@ -88,6 +88,12 @@ def test_a_port_in_use_warns_with_a_command_of_the_system() -> None:
     assert (linux.status, linux.command) == ("warn", "ss -ltnp 'sport = :8000'")
     assert machine.check_port(8000, "in use", "Darwin").command.startswith("lsof")
     assert machine.check_port(8000, None, "Linux").status == "pass"
+    assert machine.check_port(0, None, "Linux").status == "pass"
+
+
+def test_a_server_of_ones_own_is_no_fault_of_its_port() -> None:
+    check = machine.check_port(8000, "in use", "Linux", "demo")
+    assert (check.status, check.observed) == ("pass", "port 8000: mtplx serves demo")
 
 
 def test_a_folder_that_may_not_be_searched_counts_as_not_there(
