@@ -67,8 +67,11 @@ def state_file(port: int) -> Path:
 
 
 def server_on(port: int) -> ServerState | None:
-    """This user's server on `port`, where one runs."""
-    state = _read(state_file(port))
+    """This user's server on `port`, where one runs and the folder of states can be read."""
+    try:
+        state = _read(state_file(port))
+    except OSError:
+        return None
     return state if state is not None and state.process() is not None else None
 
 
