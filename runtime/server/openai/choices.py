@@ -33,7 +33,7 @@ class Choice(NamedTuple):
 class ChoiceDelta(NamedTuple):
     """What is new in the choice of this number."""
 
-    index: int
+    number: int
     delta: Delta
 
 

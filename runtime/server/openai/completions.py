@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mtplx.contracts.errors import InvalidRequestError
@@ -94,7 +94,7 @@ def _options(service: Service, wanted: CompletionRequest) -> GenerationOptions:
     return wanted.options(service.model, service.defaults, more)
 
 
-def _read_prompts(model: ServedModel, prompts: list[str] | list[list[int]]) -> list[_Prompt]:
+def _read_prompts(model: ServedModel, prompts: Sequence[str | list[int]]) -> list[_Prompt]:
     return [_read_prompt(model, index, prompt) for index, prompt in enumerate(prompts)]
 
 
