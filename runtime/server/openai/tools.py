@@ -105,7 +105,7 @@ class JsonObjectFormat(RequestPart):
 class JsonSchema(RequestPart):
     """A schema; a grammar holds it, whether `strict` is true or not."""
 
-    name: Annotated[str, Field(pattern=r"\A[A-Za-z0-9_-]{1,64}\Z")]
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
     description: str | None = None
     json_schema: Annotated[dict[str, Any], Field(alias="schema")]
     strict: bool | None = None
