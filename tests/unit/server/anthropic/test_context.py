@@ -12,8 +12,9 @@ from mtplx.runtime.server.anthropic.context import CLEAR_THINKING, clear_thinkin
 from mtplx.runtime.server.anthropic.schema_messages import Message
 from mtplx.runtime.server.app import build_app
 from tests.support.scripted_service import client_of, scripted_service
-from tests.unit.server.anthropic.playing import NAME, Playing, asking
+from tests.unit.server.anthropic.playing import asking
 from tests.unit.server.chat_models import CHATML, make_model
+from tests.unit.server.playing import NAME, Playing
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,8 +11,9 @@ from mtplx.runtime.server.app import build_app
 from mtplx.runtime.server.config import ServerConfig
 from mtplx.runtime.server.keys import ApiKeys
 from tests.support.scripted_service import client_of, scripted_service
-from tests.unit.server.anthropic.playing import ADD, NAME, WEATHER, Playing, asking
+from tests.unit.server.anthropic.playing import ADD, WEATHER, asking
 from tests.unit.server.chat_models import TEMPLATES, make_model
+from tests.unit.server.playing import NAME, Playing
 
 if TYPE_CHECKING:
     from pathlib import Path

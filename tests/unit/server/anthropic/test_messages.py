@@ -18,15 +18,8 @@ from mtplx.runtime.scheduler.errors import QueueFullError
 from mtplx.runtime.server.anthropic.thinking import seal
 from tests.support.scripted import byte_tokens
 from tests.support.scripted_owner import Burst, in_bursts
-from tests.unit.server.anthropic.playing import (
-    ADD,
-    CALL,
-    NAME,
-    SECOND_CALL,
-    WEATHER,
-    Playing,
-    asking,
-)
+from tests.unit.server.anthropic.playing import ADD, WEATHER, asking
+from tests.unit.server.playing import CALL, NAME, SECOND_CALL, Playing
 
 if TYPE_CHECKING:
     from anthropic.types import Message

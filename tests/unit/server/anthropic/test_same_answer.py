@@ -8,15 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.support.scripted_owner import in_bursts
-from tests.unit.server.anthropic.playing import (
-    ADD,
-    CALL,
-    NAME,
-    SECOND_CALL,
-    WEATHER,
-    Playing,
-    asking,
-)
+from tests.unit.server.anthropic.playing import ADD, WEATHER, asking
+from tests.unit.server.playing import CALL, NAME, SECOND_CALL, Playing
 
 if TYPE_CHECKING:
     from starlette.testclient import TestClient

@@ -12,7 +12,8 @@ from anthropic.types.beta import message_create_params as beta_create
 from pydantic import BaseModel
 
 from mtplx.runtime.server.anthropic import blocks, options, schema, schema_messages
-from tests.unit.server.anthropic.playing import NAME, WEATHER, Playing, asking
+from tests.unit.server.anthropic.playing import WEATHER, asking
+from tests.unit.server.playing import NAME, Playing
 
 if TYPE_CHECKING:
     from starlette.testclient import TestClient

@@ -19,8 +19,9 @@ from mtplx.runtime.server.anthropic.stream import Head, message_events
 from mtplx.runtime.server.output.parser import make_parser
 from tests.support.scripted import byte_tokens
 from tests.support.scripted_owner import in_bursts
-from tests.unit.server.anthropic.playing import ADD, CALL, SECOND_CALL, WEATHER, Playing, asking
+from tests.unit.server.anthropic.playing import ADD, WEATHER, asking
 from tests.unit.server.outputs import collect
+from tests.unit.server.playing import CALL, SECOND_CALL, Playing
 
 if TYPE_CHECKING:
     from starlette.testclient import TestClient
