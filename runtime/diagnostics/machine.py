@@ -141,7 +141,7 @@ def port_problem(port: int) -> str | None:
 
 
 def check_port(port: int, problem: str | None, system: str, own_server: str | None = None) -> Check:
-    """Whether `port` of the settings is free, or a server of this user is on it, which serves the model `own_server`."""
+    """Whether `port` of the settings is free, or this user serves the model `own_server` on it."""
     if own_server is not None:
         return passed("port.mtplx_server", f"port {port}: mtplx serves {own_server}")
     if port == 0:

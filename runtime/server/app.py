@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -17,14 +15,14 @@ from starlette.routing import BaseRoute, Route
 
 from mtplx.contracts.errors import MTPLXError
 from mtplx.runtime.server import health, settings
+from mtplx.runtime.server.anthropic import routes as anthropic
 from mtplx.runtime.server.errors import error_response, from_starlette
+from mtplx.runtime.server.openai import routes as openai
 from mtplx.runtime.server.requests import REQUEST_ID, RequestFrame
 from mtplx.runtime.server.security import AddressGate, KeyGate
 
 if TYPE_CHECKING:
     from mtplx.runtime.server.service import Service
-
-_APIS: Final = ("mtplx.runtime.server.openai.routes", "mtplx.runtime.server.anthropic.routes")
 
 
 def build_app(service: Service, extra_routes: Sequence[BaseRoute] = ()) -> Starlette:
@@ -36,7 +34,8 @@ def build_app(service: Service, extra_routes: Sequence[BaseRoute] = ()) -> Starl
         Route("/", index),
         *health.routes(),
         *settings.routes(),
-        *_api_routes(),
+        *openai.routes(),
+        *anthropic.routes(),
         *extra_routes,
     ]
     paths = {route.endpoint: route.path for route in routes if isinstance(route, Route)}
@@ -85,13 +84,3 @@ async def _refuse(request: Request, error: Exception) -> Response:
         error = from_starlette(error, path)
     assert isinstance(error, MTPLXError), "registered for these two alone"
     return error_response(error, path, request.scope["state"][REQUEST_ID])
-
-
-def _api_routes() -> list[Route]:
-    """The routes of the APIs that are installed."""
-    found: list[Route] = []
-    for name in _APIS:
-        package = name.rpartition(".")[0]
-        if importlib.util.find_spec(package) and importlib.util.find_spec(name):
-            found += importlib.import_module(name).routes()
-    return found

@@ -16,7 +16,7 @@ from mtplx.runtime.server.openai.sampling import read_bias
 from mtplx.runtime.server.openai.schema import ChatRequest
 from mtplx.runtime.server.openai.thinking import read_thinking
 from mtplx.runtime.server.openai.tokens import TokenTexts
-from mtplx.runtime.server.openai.usage import Usage, told
+from mtplx.runtime.server.openai.usage import Usage
 from mtplx.runtime.server.parts import (
     Part,
     ReasoningPart,
@@ -25,6 +25,7 @@ from mtplx.runtime.server.parts import (
     ToolCallPart,
 )
 from mtplx.runtime.server.prompting import make_job, read_prompt
+from mtplx.runtime.server.told import told
 
 if TYPE_CHECKING:
     from mtplx.runtime.server.service import Service

@@ -11,7 +11,7 @@ from mtplx.runtime.server.openai.choices import ChoiceDelta
 from mtplx.runtime.server.openai.head import Head
 from mtplx.runtime.server.openai.logprobs import chat_logprobs
 from mtplx.runtime.server.openai.tokens import TokenTexts
-from mtplx.runtime.server.openai.usage import Usage, told
+from mtplx.runtime.server.openai.usage import Usage
 from mtplx.runtime.server.parts import (
     Part,
     ReasoningPart,
@@ -19,6 +19,7 @@ from mtplx.runtime.server.parts import (
     ToolArgumentsPart,
     ToolCallPart,
 )
+from mtplx.runtime.server.told import told
 
 Chunk = dict[str, Any]
 

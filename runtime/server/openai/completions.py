@@ -17,8 +17,9 @@ from mtplx.runtime.server.openai.logprobs import CompletionLogprobs
 from mtplx.runtime.server.openai.sampling import read_bias
 from mtplx.runtime.server.openai.schema import CompletionRequest
 from mtplx.runtime.server.openai.tokens import TokenTexts
-from mtplx.runtime.server.openai.usage import Usage, told
+from mtplx.runtime.server.openai.usage import Usage
 from mtplx.runtime.server.parts import Part, TextPart
+from mtplx.runtime.server.told import told
 
 if TYPE_CHECKING:
     from mtplx.runtime.server.served import ServedModel

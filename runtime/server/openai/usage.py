@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from mtplx.runtime.decode.result import Generation
 from mtplx.runtime.server.answering import Delta
 
 
@@ -60,14 +59,3 @@ class Usage:
             },
             "total_tokens": self._prompt + self._answer,
         }
-
-
-def told(generation: Generation, notes: tuple[str, ...] = ()) -> dict[str, Any]:
-    """What of a choice the public schema has no place for; `notes` tell what of the request was put otherwise."""
-    return {
-        "seed": generation.seed,
-        "generation_mode": generation.generation_mode,
-        "drafted_tokens": sum(generation.stats.drafted_by_depth),
-        "accepted_tokens": sum(generation.stats.accepted_by_depth),
-        "notes": [*notes, *generation.warnings],
-    }

@@ -14,8 +14,6 @@ from tests.unit.server.playing import CALL, NAME, SECOND_CALL, Playing
 if TYPE_CHECKING:
     from starlette.testclient import TestClient
 
-pytest.importorskip("mtplx.runtime.server.openai.routes")
-
 ANSWERS = [
     "hm</think>Plain é 漢 👩‍💻 text.",
     "never ends",
