@@ -23,7 +23,7 @@ from mtplx.runtime.server.anthropic.blocks import (
     blocks_of,
 )
 from mtplx.runtime.server.anthropic.schema_messages import AssistantMessage, Message, UserMessage
-from mtplx.runtime.server.anthropic.thinking import unseal
+from mtplx.runtime.server.sealing import unseal
 
 
 @dataclass(slots=True)

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 from mtplx.runtime.decode.result import Generation
 from mtplx.runtime.server.answering import Delta
-from mtplx.runtime.server.anthropic.thinking import seal, sign
 from mtplx.runtime.server.anthropic.usage import usage, usage_of
 from mtplx.runtime.server.parts import (
     Part,
@@ -16,6 +15,7 @@ from mtplx.runtime.server.parts import (
     ToolArgumentsPart,
     ToolCallPart,
 )
+from mtplx.runtime.server.sealing import seal, sign
 from mtplx.runtime.server.told import told
 
 Event = dict[str, Any]

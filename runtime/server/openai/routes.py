@@ -1,4 +1,4 @@
-"""The endpoints: `/v1/chat/completions`, `/v1/completions` and `/v1/models`."""
+"""The endpoints: `/v1/chat/completions`, `/v1/completions`, `/v1/responses` and `/v1/models`."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from mtplx.runtime.server.openai.completions import (
 )
 from mtplx.runtime.server.openai.head import head_of
 from mtplx.runtime.server.openai.models import list_models, show_model
+from mtplx.runtime.server.openai.responses import create_response
 from mtplx.runtime.server.openai.sampling import StreamOptions, require_streamed
 from mtplx.runtime.server.openai.schema import ChatRequest, CompletionRequest
 from mtplx.runtime.server.openai.tokens import texts_of
@@ -38,6 +39,7 @@ def routes() -> list[Route]:
     return [
         Route("/v1/chat/completions", chat_completions, methods=["POST"]),
         Route("/v1/completions", completions, methods=["POST"]),
+        Route("/v1/responses", create_response, methods=["POST"]),
         Route("/v1/models", list_models, methods=["GET"]),
         Route("/v1/models/{name:path}", show_model, methods=["GET"]),
     ]

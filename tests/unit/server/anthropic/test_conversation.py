@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mtplx.runtime.server.anthropic.thinking import seal, sign, unseal
 from mtplx.runtime.server.app import build_app
 from mtplx.runtime.server.config import ServerConfig
 from mtplx.runtime.server.keys import ApiKeys
+from mtplx.runtime.server.sealing import seal, sign, unseal
 from tests.support.scripted_service import client_of, scripted_service
 from tests.unit.server.anthropic.playing import ADD, WEATHER, asking
 from tests.unit.server.chat_models import TEMPLATES, make_model

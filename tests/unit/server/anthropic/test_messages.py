@@ -15,7 +15,7 @@ from anthropic import Anthropic, AsyncAnthropic
 
 from mtplx.contracts.errors import PromptTooLongError
 from mtplx.runtime.scheduler.errors import QueueFullError
-from mtplx.runtime.server.anthropic.thinking import seal
+from mtplx.runtime.server.sealing import seal
 from tests.support.scripted import byte_tokens
 from tests.support.scripted_owner import Burst, in_bursts
 from tests.unit.server.anthropic.playing import ADD, WEATHER, asking
