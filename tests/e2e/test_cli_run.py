@@ -26,6 +26,7 @@ RESULT_KEYS = [
     "acceptance",
     "stats",
     "warnings",
+    "tuning",
 ]
 STATS_KEYS = [
     "prompt_tokens",
