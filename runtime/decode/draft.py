@@ -17,7 +17,8 @@ from mtplx.runtime.sampling.constraint import Constraint
 # Rows the head reads in one call when many have piled up (a prompt, or a long stretch of plain decoding).
 READ_CHUNK = 512
 
-NO_DRAFTS = mx.zeros((0,), dtype=mx.int32)
+# Made of data and not by an operation, whose stream would belong to the thread that imports this.
+NO_DRAFTS = mx.array([], dtype=mx.int32)
 
 
 class Drafts(NamedTuple):

@@ -6,10 +6,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from mtplx.runtime.server.app import build_app
+from tests.support.checkpoints import require_checkpoint
 from tests.support.hub_server import HubServer, running_hub, use_hub
+from tests.support.real_service import real_service
+from tests.support.scripted_service import live_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from mtplx.runtime.server.service import Service
 
 
 @pytest.fixture
@@ -23,3 +29,17 @@ def hub(
         use_hub(server, tmp_path_factory.mktemp("hf-home"), monkeypatch)
         yield server
         close_session()
+
+
+@pytest.fixture(scope="session")
+def trained_service() -> Iterator[Service]:
+    """The trained Qwen3.5 behind its owner."""
+    with real_service(require_checkpoint("qwen3_5")) as service:
+        yield service
+
+
+@pytest.fixture(scope="session")
+def trained_url(trained_service: Service) -> Iterator[str]:
+    """A server of the trained Qwen3.5."""
+    with live_server(build_app(trained_service)) as url:
+        yield url
