@@ -177,7 +177,7 @@ def test_an_answer_has_the_form_that_a_schema_says(client: OpenAI, mode: str) ->
         "additionalProperties": False,
     }
     form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema, "strict": True}}
-    answer = ask(client, response_format=form, extra_body={"generation_mode": mode})
+    answer = ask(client, max_tokens=200, response_format=form, extra_body={"generation_mode": mode})
     value = json.loads(answer.choices[0].message.content or "")
     assert value["kind"] in ("red", "green")
     assert isinstance(value["ok"], bool)
