@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import psutil
 
 from mtplx.contracts.inspection import Inspection
-from mtplx.runtime.bench.part import Conditions, Options
+from mtplx.runtime.bench.part import Conditions, MachineConditions, Options
 
-_VERSIONS = ("mtplx", "mlx", "mlx-lm", "numpy")
+_VERSIONS = ("mlx", "mlx-lm", "numpy")
 
 # Other work below these is what any machine does.
 _OTHER_CORES = 0.25
@@ -82,30 +82,43 @@ def read_conditions(
 ) -> Conditions:
     """The conditions of figures taken between two moments; `about` is what the measuring process says of itself."""
     device, family = about["device"], inspection.family
-    cores = psutil.cpu_count(logical=True) or 1
-    others = other_cores(started, ended)
+    machine = machine_conditions(started, ended, _VERSIONS)
     return Conditions(
+        **machine.model_dump(),
         model=inspection.path.resolve().name,
         identity=identity,
         family=family.name if family else str(inspection.config.get("model_type")),
         tier=str(inspection.tier),
         head=inspection.head.state,
         weight_bytes=inspection.size_bytes,
+        device=device["device"],
+        back_end=device["back_end"],
+        chip=about["chip"],
+        blas=device["blas"],
+        dtypes=tuple(device["dtypes"]),
+        options=options,
+    )
+
+
+def machine_conditions(
+    started: Moment, ended: Moment, packages: Sequence[str]
+) -> MachineConditions:
+    """The machine between two moments, with the versions of Python, mtplx and `packages`."""
+    cores = psutil.cpu_count(logical=True) or 1
+    others = other_cores(started, ended)
+    return MachineConditions(
         started=started.time,
         ended=ended.time,
         platform=platform.platform(),
         processor=platform.processor() or platform.machine(),
         cores=cores,
         memory_gib=round(psutil.virtual_memory().total / 2**30, 1),
-        device=device["device"],
-        back_end=device["back_end"],
-        chip=about["chip"],
-        blas=device["blas"],
-        dtypes=tuple(device["dtypes"]),
-        versions={"python": platform.python_version(), **{v: version(v) for v in _VERSIONS}},
+        versions={
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("mtplx", *packages)},
+        },
         load_start=started.load,
         load_end=ended.load,
         other_cores=others,
         busy=busy_reason(others, cores),
-        options=options,
     )

@@ -74,26 +74,15 @@ class Options(Part):
     )
 
 
-class Conditions(Part):
-    """What the figures hold for."""
+class MachineConditions(Part):
+    """The machine while it was measured."""
 
-    model: str = Field(description="Name of the model's folder.")
-    identity: str = Field(description="sha256 over every file that decides the model's output.")
-    family: str
-    tier: str = Field(description="What inspection concluded.")
-    head: str = Field(description="Whether the MTP head is declared, and present.")
-    weight_bytes: Count = Field(description="Size of the weight files.")
     started: datetime
     ended: datetime
     platform: str
     processor: str
     cores: Count
     memory_gib: float
-    device: str = Field(description="cpu or gpu.")
-    back_end: str
-    chip: str
-    blas: str | None = Field(description="Library of float32 products on the CPU; null elsewhere.")
-    dtypes: tuple[str, ...] = Field(description="Types that mtplx computes in.")
     versions: dict[str, str]
     load_start: tuple[float, float, float] = Field(description="Load over 1, 5 and 15 minutes.")
     load_end: tuple[float, float, float]
@@ -103,6 +92,22 @@ class Conditions(Part):
     busy: str | None = Field(
         description="Why the machine counts as busy with other work; null if not."
     )
+
+
+class Conditions(MachineConditions):
+    """What the figures of a model hold for."""
+
+    model: str = Field(description="Name of the model's folder.")
+    identity: str = Field(description="sha256 over every file that decides the model's output.")
+    family: str
+    tier: str = Field(description="What inspection concluded.")
+    head: str = Field(description="Whether the MTP head is declared, and present.")
+    weight_bytes: Count = Field(description="Size of the weight files.")
+    device: str = Field(description="cpu or gpu.")
+    back_end: str
+    chip: str
+    blas: str | None = Field(description="Library of float32 products on the CPU; null elsewhere.")
+    dtypes: tuple[str, ...] = Field(description="Types that mtplx computes in.")
     options: Options
 
 

@@ -16,6 +16,8 @@ from mtplx.runtime.bench.part import (
     SCHEMA_VERSION,
     Count,
     Interval,
+    LeftOut,
+    MachineConditions,
     Part,
     Report,
     Sampling,
@@ -209,8 +211,47 @@ class MemoryReport(Report):
     rows: tuple[MemoryRow, ...]
 
 
+class ServeRow(Part):
+    """So many clients at once. Streams are those of a load, one request of a client after the other."""
+
+    clients: Count
+    client_tok_s: Interval = Field(description="Of the slowest stream of a load, while it ran.")
+    total_tok_s: Interval = Field(
+        description="All tokens of a load, from the first request to the last answer."
+    )
+    first_byte_s: Interval = Field(
+        description="From the end of the prompt to the first text at the client; medians of loads."
+    )
+    first_byte_p95_s: float = Field(description="Of all streams.")
+    requests_s: Interval = Field(description="Answers in one piece a second.")
+    server_cpu_s_per_1000_tokens: float
+    clients_cpu_s_per_1000_tokens: float
+
+
+class ServeReport(Part):
+    """`mtplx bench serve`: what the server takes, in front of an engine that costs nothing."""
+
+    schema_version: Literal[1] = Field(default=1, description="Version of this format.")
+    kind: Literal["serve"] = "serve"
+    conditions: MachineConditions
+    left_out: tuple[LeftOut, ...] = ()
+    warnings: tuple[str, ...]
+    tokenizer: str = Field(description="Name of the folder whose tokenizer and template are used.")
+    api: str
+    requests: Count = Field(description="Of each client in a load.")
+    max_tokens: Count = Field(description="Of a streamed answer.")
+    whole_max_tokens: Count = Field(description="Of an answer in one piece.")
+    burst: Count = Field(description="Tokens that the engine gives at once.")
+    repeats: Count
+    rows: tuple[ServeRow, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON-serialisable account."""
+        return self.model_dump(mode="json")
+
+
 AnyReport = Annotated[
-    SpeedReport | VerifyCostReport | AcceptReport | PrefillReport | MemoryReport,
+    SpeedReport | VerifyCostReport | AcceptReport | PrefillReport | MemoryReport | ServeReport,
     Field(discriminator="kind"),
 ]
 

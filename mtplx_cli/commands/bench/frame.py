@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mtplx.commands.bench.view import Grid, condition_rows, print_grid
+from mtplx.commands.bench.view import Grid, condition_rows, machine_rows, print_grid
 from mtplx.contracts.errors import UsageError
 from mtplx.opening import choose_folder
 from mtplx.screen import Screen
 
 if TYPE_CHECKING:
+    from mtplx.render import Row
     from mtplx.runtime.bench.part import Options, Report
+    from mtplx.runtime.bench.report import ServeReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,15 @@ class Frame:
 
         It is shown first: what took minutes to measure is not lost with a full disk.
         """
+        self._finish(report, grids, condition_rows(report))
+
+    def finish_serve(self, report: "ServeReport", grids: Sequence[Grid]) -> None:
+        """The same for a report on no model."""
+        self._finish(report, grids, machine_rows(report.conditions))
+
+    def _finish(
+        self, report: "Report | ServeReport", grids: Sequence[Grid], conditions: "list[Row]"
+    ) -> None:
         for warning in report.warnings:
             self.screen.warn(warning)
         if self.as_json:
@@ -38,7 +49,7 @@ class Frame:
         else:
             for grid in grids:
                 print_grid(sys.stdout, grid)
-            self.screen.table("Conditions", condition_rows(report), sys.stdout)
+            self.screen.table("Conditions", conditions, sys.stdout)
         if self.out is not None:
             from mtplx.contracts.files import write_json
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TextIO
 from mtplx.render import Row, is_rich
 
 if TYPE_CHECKING:
-    from mtplx.runtime.bench.part import Interval, Report
+    from mtplx.runtime.bench.part import Interval, MachineConditions, Report
 
 _MIB = 2**20
 
@@ -56,25 +56,33 @@ def condition_rows(report: "Report") -> list[Row]:
     """What the figures hold for, and what was not measured."""
     found = report.conditions
     options = found.options
-    versions = ", ".join(f"{name} {number}" for name, number in found.versions.items())
     blas = f" ({found.blas})" if found.blas else ""
     bits = "off" if options.kv_bits is None else str(options.kv_bits)
     rows = [
         Row("model", f"{found.model} ({found.family}, {found.tier}), {found.identity[:12]}"),
         Row(
-            "machine",
-            f"{found.processor}, {found.cores} cores, {found.memory_gib} GiB, {found.platform}",
-        ),
-        Row(
             "computed on",
             f"{found.device}{blas}, {found.back_end} back end, {'/'.join(found.dtypes)}",
         ),
-        Row("versions", versions),
         Row(
             "options",
             f"profile {options.profile}, acceptance {options.acceptance}, "
             f"prefill_chunk {options.prefill_chunk}, kv_bits {bits}",
         ),
+        *machine_rows(found),
+    ]
+    return rows + [Row("left out", f"{item.name}: {item.reason}") for item in report.left_out]
+
+
+def machine_rows(found: "MachineConditions") -> list[Row]:
+    """The machine, and what else it did."""
+    versions = ", ".join(f"{name} {number}" for name, number in found.versions.items())
+    return [
+        Row(
+            "machine",
+            f"{found.processor}, {found.cores} cores, {found.memory_gib} GiB, {found.platform}",
+        ),
+        Row("versions", versions),
         Row("time", f"{found.started:%Y-%m-%d %H:%M} to {found.ended:%H:%M} UTC"),
         Row(
             "load",
@@ -82,7 +90,6 @@ def condition_rows(report: "Report") -> list[Row]:
             f"other processes kept {found.other_cores:.1f} cores busy",
         ),
     ]
-    return rows + [Row("left out", f"{item.name}: {item.reason}") for item in report.left_out]
 
 
 def span(found: "Interval | None", digits: int = 2) -> str:

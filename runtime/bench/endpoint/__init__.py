@@ -1,0 +1,1 @@
+"""The server in one process and its clients in another, for `mtplx bench serve`."""
