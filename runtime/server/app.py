@@ -18,6 +18,7 @@ from mtplx.runtime.server import health, settings
 from mtplx.runtime.server.anthropic import routes as anthropic
 from mtplx.runtime.server.errors import error_response, from_starlette
 from mtplx.runtime.server.openai import routes as openai
+from mtplx.runtime.server.openapi import document as openapi
 from mtplx.runtime.server.requests import REQUEST_ID, RequestFrame
 from mtplx.runtime.server.security import AddressGate, KeyGate
 
@@ -36,6 +37,7 @@ def build_app(service: Service, extra_routes: Sequence[BaseRoute] = ()) -> Starl
         *settings.routes(),
         *openai.routes(),
         *anthropic.routes(),
+        *openapi.routes(),
         *extra_routes,
     ]
     paths = {route.endpoint: route.path for route in routes if isinstance(route, Route)}

@@ -35,7 +35,7 @@ def _stops(value: Any) -> Any:
     return stops
 
 
-Stops = Annotated[list[str], BeforeValidator(_stops)]
+Stops = Annotated[list[str], BeforeValidator(_stops, json_schema_input_type=str | list[str] | None)]
 Penalty = Annotated[float, Field(ge=-2, le=2, allow_inf_nan=False)]
 TokenCount = Annotated[int, Field(ge=1)]
 

@@ -109,7 +109,10 @@ class CompletionRequest(Sampling):
     """`/v1/completions`. `user` is without effect."""
 
     model: str
-    prompt: Annotated[list[str] | list[Ids], BeforeValidator(_prompts)]
+    prompt: Annotated[
+        list[str] | list[Ids],
+        BeforeValidator(_prompts, json_schema_input_type=str | Ids | list[str] | list[Ids]),
+    ]
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None

@@ -1,0 +1,1 @@
+"""What the server takes and gives, as an OpenAPI document."""
