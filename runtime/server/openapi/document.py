@@ -28,6 +28,12 @@ if TYPE_CHECKING:
 _REF: Final = "#/components/schemas/{model}"
 _EVENTS: Final = "text/event-stream"
 _JSON: Final = "application/json"
+# One event of a stream; the data is JSON, but for the last event of OpenAI's older streams.
+_EVENT: Final = {
+    "type": "object",
+    "properties": {"event": {"type": "string"}, "data": {"type": "string"}},
+    "required": ["data"],
+}
 
 
 class _Operation(NamedTuple):
@@ -147,7 +153,7 @@ def _described(one: _Operation, refs: Mapping[Any, dict[str, Any]]) -> dict[str,
     else:
         content[_JSON if one.path.endswith(".json") else "text/plain"] = {"schema": {}}
     if one.streams:
-        content[_EVENTS] = {"schema": {"type": "string"}}
+        content[_EVENTS] = {"schema": _EVENT}
     described: dict[str, Any] = {
         "summary": one.summary,
         "responses": {
