@@ -52,26 +52,15 @@ def describe(
 ) -> ServedModel:
     """`model` as it is served.
 
-    Raises:
-        TokenizerMissingError: it has no tokenizer.
-        ChatTemplateMissingError: it has no chat template.
+    Raises what `require_chat` raises.
     """
-    if model.tokenizer is None:
-        raise TokenizerMissingError(
-            f"{model.path} has no tokenizer, so no text can be sent to it.",
-            hint="Add tokenizer.json and tokenizer_config.json.",
-        )
-    if not model.tokenizer.has_chat_template:
-        raise ChatTemplateMissingError(
-            f"{model.path} has no chat template, which the chat endpoints need.",
-            hint="Add chat_template.jinja, or a chat_template in tokenizer_config.json.",
-        )
+    tokenizer = require_chat(model.path, model.tokenizer)
     contract = model.inspection.contract
     content = None if contract is None else contract.content
     return ServedModel(
         name=model.name,
         path=model.path,
-        tokenizer=model.tokenizer,
+        tokenizer=tokenizer,
         family=model.family_name,
         tier=model.tier,
         vocab_size=model.trunk.vocab_size,
@@ -85,3 +74,23 @@ def describe(
         warnings=model.warnings,
         device=model.device,
     )
+
+
+def require_chat(path: Path, tokenizer: TokenizerWrapper | None) -> TokenizerWrapper:
+    """The tokenizer of the folder `path`.
+
+    Raises:
+        TokenizerMissingError: there is none.
+        ChatTemplateMissingError: it has no chat template.
+    """
+    if tokenizer is None:
+        raise TokenizerMissingError(
+            f"{path} has no tokenizer, so no text can be sent to it.",
+            hint="Add tokenizer.json and tokenizer_config.json.",
+        )
+    if not tokenizer.has_chat_template:
+        raise ChatTemplateMissingError(
+            f"{path} has no chat template, which the chat endpoints need.",
+            hint="Add chat_template.jinja, or a chat_template in tokenizer_config.json.",
+        )
+    return tokenizer

@@ -27,7 +27,7 @@ from mtplx.runtime.server.app import build_app
 from mtplx.runtime.server.config import ServerConfig
 from mtplx.runtime.server.listening import Listener, bind
 from mtplx.runtime.server.metrics import Metrics
-from mtplx.runtime.server.served import ServedModel
+from mtplx.runtime.server.served import ServedModel, require_chat
 from mtplx.runtime.server.service import Service
 from mtplx.runtime.tuning.job import write_line
 from mtplx.runtime.tuning.prompts import SUITE
@@ -69,7 +69,7 @@ def main(folder: str, burst: str) -> None:
 
 def _service(folder: Path, burst: int) -> tuple[Service, PlaybackBackend]:
     inspection = inspect_folder(folder)
-    model = _model(inspection)
+    model = served_without_weights(inspection)
     text = "\n\n".join(prompt.text for prompts in SUITE.values() for prompt in prompts)
     backend = PlaybackBackend(play(model.tokenizer, encode(model.tokenizer, text)), burst)
     owner = Owner(lambda: backend, make_lane(SchedulerMode.SERIAL, _QUEUE))
@@ -85,12 +85,18 @@ def _service(folder: Path, burst: int) -> tuple[Service, PlaybackBackend]:
     return service, backend
 
 
-def _model(inspection: Inspection) -> ServedModel:
+def served_without_weights(inspection: Inspection) -> ServedModel:
+    """A folder's tokenizer and chat template, as a model to serve.
+
+    Raises what `load_tokenizer` and `require_chat` raise.
+    """
     family = inspection.family
     return ServedModel(
         name=inspection.path.resolve().name,
         path=inspection.path,
-        tokenizer=load_tokenizer(inspection.path, inspection.eos_token_ids),
+        tokenizer=require_chat(
+            inspection.path, load_tokenizer(inspection.path, inspection.eos_token_ids)
+        ),
         family=family.name if family else "",
         tier=str(inspection.tier),
         vocab_size=int(inspection.config.get("vocab_size") or 0),
