@@ -15,6 +15,19 @@ SECOND_CALL = (
     '<tool_call>\n{"name": "add", "arguments": {"a": 1, "b": [2, {"c": "}"}]}}\n</tool_call>'
 )
 
+ANSWERS = [
+    "Plain é 漢 👩‍💻 text.",
+    "I thought `</think>` twice.</think>\n\nThe answer.",
+    "never ends",
+    f"so</think>Let me see. {CALL}",
+    f"so</think>{CALL}\n{SECOND_CALL}",
+    f"so</think>{CALL} and then {SECOND_CALL} done",
+    'so</think><tool_call>\n{"name": "get_weather", "argum',
+    "so</think>The literal token <tool_call> opens a call.",
+    "so</think>",
+    "",
+]
+
 
 @dataclass
 class Playing:

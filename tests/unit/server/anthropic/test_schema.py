@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from mtplx.runtime.server.anthropic import blocks, options, schema, schema_messages
 from tests.unit.server.anthropic.playing import WEATHER, asking
 from tests.unit.server.playing import NAME, Playing
+from tests.unit.server.schemas import fields_of, keys_of
 
 if TYPE_CHECKING:
     from starlette.testclient import TestClient
@@ -78,14 +79,6 @@ SAMPLES: dict[str, list[tuple[Any, bool]]] = {
 }
 # The client's parameters for sampling are extra ones by now; `betas` is a header.
 BESIDE = {"temperature", "top_p", "top_k", "seed", "depth", "acceptance", "generation_mode"}
-
-
-def keys_of(typed: Any) -> set[str]:
-    return set(typed.__annotations__)
-
-
-def fields_of(model: type[BaseModel]) -> set[str]:
-    return {field.alias or name for name, field in model.model_fields.items()}
 
 
 CREATE = (

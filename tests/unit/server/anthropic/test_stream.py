@@ -21,24 +21,12 @@ from tests.support.scripted import byte_tokens
 from tests.support.scripted_owner import in_bursts
 from tests.unit.server.anthropic.playing import ADD, WEATHER, asking
 from tests.unit.server.outputs import collect
-from tests.unit.server.playing import CALL, SECOND_CALL, Playing
+from tests.unit.server.playing import ANSWERS, Playing
 
 if TYPE_CHECKING:
     from starlette.testclient import TestClient
 
     from mtplx.runtime.server.served import ServedModel
-
-ANSWERS = [
-    "Plain é 漢 👩‍💻 text.",
-    "I thought `</think>` twice.</think>\n\nThe answer.",
-    "never ends",
-    f"so</think>Let me see. {CALL}",
-    f"so</think>{CALL}\n{SECOND_CALL}",
-    f"so</think>{CALL} and then {SECOND_CALL} done",
-    'so</think><tool_call>\n{"name": "get_weather", "argum',
-    "so</think>The literal token <tool_call> opens a call.",
-    "so</think>",
-]
 
 
 def events_of(text: str) -> list[dict[str, Any]]:

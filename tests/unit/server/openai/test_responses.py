@@ -18,7 +18,7 @@ from mtplx.runtime.server.sealing import seal
 from tests.support.scripted import byte_tokens
 from tests.support.scripted_owner import in_bursts
 from tests.unit.server.openai.playing import ADD, WEATHER
-from tests.unit.server.playing import CALL, NAME, SECOND_CALL, Playing
+from tests.unit.server.playing import ANSWERS, CALL, NAME, Playing
 
 if TYPE_CHECKING:
     from starlette.testclient import TestClient
@@ -27,17 +27,6 @@ PATH = "/v1/responses"
 EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 LOGPROBS = ["message.output_text.logprobs"]
 TOOLS = [{"type": "function", "strict": None, **tool["function"]} for tool in (WEATHER, ADD)]
-ANSWERS = [
-    "Plain é 漢 👩‍💻 text.",
-    "I thought `</think>` twice.</think>\n\nThe answer.",
-    "never ends",
-    f"so</think>Let me see. {CALL}",
-    f"so</think>{CALL}\n{SECOND_CALL}",
-    f"so</think>{CALL} and then {SECOND_CALL} done",
-    'so</think><tool_call>\n{"name": "get_weather", "argum',
-    "so</think>",
-    "",
-]
 THOUGHTFUL = f"Which city?</think>\n\nLet me look.{CALL}"
 
 

@@ -16,6 +16,7 @@ from mtplx.runtime.server.openai.response_input import converse
 from mtplx.runtime.server.sealing import seal
 from tests.unit.server.openai.test_responses import PATH, TOOLS, asking
 from tests.unit.server.playing import NAME, Playing
+from tests.unit.server.schemas import fields_of, keys_of
 
 if TYPE_CHECKING:
     from starlette.testclient import TestClient
@@ -99,14 +100,6 @@ BESIDE: dict[str, dict[str, Any]] = {
     "stream_options": {"stream": True},
     "top_logprobs": {"include": ["message.output_text.logprobs"]},
 }
-
-
-def keys_of(*typed: Any) -> set[str]:
-    return {key for one in typed for key in one.__annotations__}
-
-
-def fields_of(model: type[BaseModel]) -> set[str]:
-    return {field.alias or name for name, field in model.model_fields.items()}
 
 
 CREATE = keys_of(

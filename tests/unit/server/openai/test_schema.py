@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from mtplx.runtime.server.openai import messages, sampling, schema, tools
 from tests.unit.server.openai.playing import WEATHER, asking
 from tests.unit.server.playing import NAME, Playing
+from tests.unit.server.schemas import fields_of, keys_of
 
 if TYPE_CHECKING:
     from starlette.testclient import TestClient
@@ -101,14 +102,6 @@ BESIDE: dict[str, dict[str, Any]] = {
     "enable_thinking": {"reasoning_effort": None},
     "chat_template_kwargs": {"reasoning_effort": None},
 }
-
-
-def keys_of(*typed: Any) -> set[str]:
-    return {key for one in typed for key in one.__annotations__}
-
-
-def fields_of(model: type[BaseModel]) -> set[str]:
-    return {field.alias or name for name, field in model.model_fields.items()}
 
 
 CHAT = keys_of(

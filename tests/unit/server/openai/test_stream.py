@@ -14,7 +14,7 @@ from tests.support.scripted import END_IDS, byte_tokens
 from tests.support.scripted_owner import in_bursts
 from tests.unit.server.openai.playing import ADD, WEATHER, asking, chunks_of, joined, whole
 from tests.unit.server.outputs import collect
-from tests.unit.server.playing import CALL, SECOND_CALL, Playing
+from tests.unit.server.playing import ANSWERS, CALL, SECOND_CALL, Playing
 
 if TYPE_CHECKING:
     from starlette.testclient import TestClient
@@ -22,17 +22,6 @@ if TYPE_CHECKING:
     from mtplx.runtime.server.served import ServedModel
 
 PATH = "/v1/chat/completions"
-ANSWERS = [
-    "Plain é 漢 👩‍💻 text.",
-    "I thought `</think>` twice.</think>\n\nThe answer.",
-    "never ends",
-    f"so</think>Let me see. {CALL}",
-    f"so</think>{CALL}\n{SECOND_CALL}",
-    f"so</think>{CALL} and then {SECOND_CALL} done",
-    'so</think><tool_call>\n{"name": "get_weather", "argum',
-    "so</think>The literal token <tool_call> opens a call.",
-    "so</think>",
-]
 
 
 def streamed(http: TestClient, body: dict[str, Any]) -> list[dict[str, Any]]:
