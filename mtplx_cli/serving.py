@@ -198,6 +198,9 @@ class Serving:
             defaults=GenerationOptions(**self._options),
         )
         self._served = model
+        # Those of the model itself were told when it was loaded.
+        for warning in model.warnings[len(backend.model.warnings) :]:  # type: ignore[attr-defined]  # made by `_open_backend`
+            self._screen.warn(warning)
         try:
             stack.enter_context(announced(config.port, config.url, model.name, __version__))
         except (MTPLXError, OSError) as error:
@@ -216,7 +219,12 @@ class Serving:
         with suppress(OSError):  # doctor has a check for the folder
             forget_failure("serve")
         model, config = self._served, self._config
-        curl = curl_command(config.url, model.name, needs_key=config.keys is not None)
+        curl = curl_command(
+            config.url,
+            model.name,
+            needs_key=config.keys is not None,
+            has_chat=model.has_chat_template,
+        )
         if self._request.as_json:
             ready = {
                 "url": config.url,
@@ -232,14 +240,16 @@ class Serving:
         self._screen.write(f"ready: {config.url} serves {model.name}\n{curl}\n")
 
 
-def curl_command(url: str, model: str, *, needs_key: bool) -> str:
+def curl_command(url: str, model: str, *, needs_key: bool, has_chat: bool = True) -> str:
     """A first request, for a shell."""
-    body = f'{{"model": "{model}", "messages": [{{"role": "user", "content": "Hello"}}]}}'
+    if has_chat:
+        path = "chat/completions"
+        body = f'{{"model": "{model}", "messages": [{{"role": "user", "content": "Hello"}}]}}'
+    else:
+        path = "completions"
+        body = f'{{"model": "{model}", "prompt": "Hello", "max_tokens": 100}}'
     key = " -H 'authorization: Bearer KEY'" if needs_key else ""
-    return (
-        f"curl {url}/v1/chat/completions{key} -H 'content-type: application/json' "
-        f"-d {shlex.quote(body)}"
-    )
+    return f"curl {url}/v1/{path}{key} -H 'content-type: application/json' -d {shlex.quote(body)}"
 
 
 def parse_size(key: str, text: str) -> int:

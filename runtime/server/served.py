@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mtplx.contracts.errors import ChatTemplateMissingError, TokenizerMissingError
+from mtplx.contracts.errors import TokenizerMissingError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,6 +42,11 @@ class ServedModel:
     created: int = field(default_factory=lambda: int(time.time()))
 
     @property
+    def has_chat_template(self) -> bool:
+        """Whether it takes messages, and not prompts alone."""
+        return bool(self.tokenizer.has_chat_template)
+
+    @property
     def names(self) -> tuple[str, ...]:
         """Every id that requests may ask for."""
         return tuple(dict.fromkeys((self.name, *self.aliases)))
@@ -52,9 +57,10 @@ def describe(
 ) -> ServedModel:
     """`model` as it is served.
 
-    Raises what `require_chat` raises.
+    A model without a chat template is served, too: it takes prompts, and refuses messages. Raises what
+    `require_tokenizer` raises.
     """
-    tokenizer = require_chat(model.path, model.tokenizer)
+    tokenizer = require_tokenizer(model.path, model.tokenizer)
     contract = model.inspection.contract
     content = None if contract is None else contract.content
     return ServedModel(
@@ -71,26 +77,22 @@ def describe(
         sampler_defaults=model.sampler_defaults,
         aliases=aliases,
         identity=None if content is None else content.identity,
-        warnings=model.warnings,
+        warnings=(*model.warnings, *_missing(model.name, tokenizer)),
         device=model.device,
     )
 
 
-def require_chat(path: Path, tokenizer: TokenizerWrapper | None) -> TokenizerWrapper:
-    """The tokenizer of the folder `path`.
-
-    Raises:
-        TokenizerMissingError: there is none.
-        ChatTemplateMissingError: it has no chat template.
-    """
+def require_tokenizer(path: Path, tokenizer: TokenizerWrapper | None) -> TokenizerWrapper:
+    """The tokenizer of the folder `path`. Raises TokenizerMissingError where there is none."""
     if tokenizer is None:
         raise TokenizerMissingError(
             f"{path} has no tokenizer, so no text can be sent to it.",
             hint="Add tokenizer.json and tokenizer_config.json.",
         )
-    if not tokenizer.has_chat_template:
-        raise ChatTemplateMissingError(
-            f"{path} has no chat template, which the chat endpoints need.",
-            hint="Add chat_template.jinja, or a chat_template in tokenizer_config.json.",
-        )
     return tokenizer
+
+
+def _missing(name: str, tokenizer: TokenizerWrapper) -> tuple[str, ...]:
+    if tokenizer.has_chat_template:
+        return ()
+    return (f"{name} has no chat template: /v1/completions alone can be used",)

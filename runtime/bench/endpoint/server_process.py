@@ -27,7 +27,7 @@ from mtplx.runtime.server.app import build_app
 from mtplx.runtime.server.config import ServerConfig
 from mtplx.runtime.server.listening import Listener, bind
 from mtplx.runtime.server.metrics import Metrics
-from mtplx.runtime.server.served import ServedModel, require_chat
+from mtplx.runtime.server.served import ServedModel, require_tokenizer
 from mtplx.runtime.server.service import Service
 from mtplx.runtime.tuning.job import write_line
 from mtplx.runtime.tuning.prompts import SUITE
@@ -88,13 +88,13 @@ def _service(folder: Path, burst: int) -> tuple[Service, PlaybackBackend]:
 def served_without_weights(inspection: Inspection) -> ServedModel:
     """A folder's tokenizer and chat template, as a model to serve.
 
-    Raises what `load_tokenizer` and `require_chat` raise.
+    Raises what `load_tokenizer` and `require_tokenizer` raise.
     """
     family = inspection.family
     return ServedModel(
         name=inspection.path.resolve().name,
         path=inspection.path,
-        tokenizer=require_chat(
+        tokenizer=require_tokenizer(
             inspection.path, load_tokenizer(inspection.path, inspection.eos_token_ids)
         ),
         family=family.name if family else "",
