@@ -108,7 +108,7 @@ def test_of_any_sources_the_strongest_decides(
 
 def test_a_config_cannot_be_changed() -> None:
     with pytest.raises(ValidationError):
-        Config.load().depth = 3  # type: ignore[misc]
+        Config.load().depth = 3
 
 
 def test_the_home_variable_moves_the_file(home: Path) -> None:

@@ -83,7 +83,8 @@ def test_stock_mlx_lm_loads_a_lossless_artifact_of_experts(
     from mlx_lm import load as stock_load
 
     model = stock_load(str(build(shared_tiny(family), tmp_path).path))[0]
-    assert not any("mtp" in name for name, _ in tree_flatten(model.parameters()))
+    flat: Any = tree_flatten(model.parameters())
+    assert not any("mtp" in name for name, _ in flat)
 
 
 def assert_answers(artifact: Path) -> None:

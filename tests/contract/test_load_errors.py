@@ -194,7 +194,7 @@ def test_a_token_outside_the_vocabulary_is_refused(short: Model, token: int) -> 
 
 def test_a_prompt_of_mixed_kinds_is_refused(short: Model) -> None:
     with pytest.raises(InvalidRequestError, match="not both"):
-        short.generate([1, {"role": "user", "content": "x"}])  # type: ignore[list-item]
+        short.generate([1, {"role": "user", "content": "x"}])  # type: ignore[arg-type]
 
 
 def test_a_refused_request_leaves_the_model_as_it_was(short: Model) -> None:

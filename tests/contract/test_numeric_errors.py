@@ -46,7 +46,7 @@ class Poisoned:
         return hidden
 
     def logits(self, hidden: mx.array) -> mx.array:
-        logits = self._trunk.logits(hidden)
+        logits: mx.array = self._trunk.logits(hidden)
         rows = hidden.shape[1]
         row = self._position - (self._end - rows + 1)
         if self.is_armed and 0 <= row < rows:

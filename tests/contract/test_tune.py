@@ -234,7 +234,8 @@ def test_a_picture_that_fails_costs_no_result(
         file.mkdir()
         return opened(folder, bits)
 
-    worker.open = in_the_way  # type: ignore[method-assign]  # as if another process had made it
+    # As if another process had made it.
+    worker.open = in_the_way  # type: ignore[method-assign, assignment]
     code, out, err = tune(capsys, "--plot", str(file), "--json")
     assert (code, err) == (2, "")
     found = json.loads(out)
@@ -274,7 +275,7 @@ def test_times_have_units(
     budget: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[float] = []
-    real = tuning_module.Measurement
+    real: Any = vars(tuning_module)["Measurement"]
 
     def measurement(**arguments: Any) -> Any:
         seen.append(arguments["budget_s"])

@@ -69,7 +69,7 @@ def test_mtp_on_and_off_give_the_same_text_for_the_same_seed(
         message = client.messages.create(**body)
         texts.add(text_of(message))
         told = message.to_dict()["mtplx"]
-        assert told["generation_mode"] == extra.get("generation_mode", "mtp")  # type: ignore[index]
+        assert told["generation_mode"] == extra.get("generation_mode", "mtp")
     assert len(texts) == 1
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import mlx.core as mx
 import numpy as np
@@ -74,11 +75,11 @@ def decode(
         reported = []
         for step in range(depth):
             reported.append(rows(drafter, drafts, step, 1))
-            drafts.append(int(law.propose(reported[-1], len(context) + step).item()))
+            drafts.append(cast(int, law.propose(reported[-1], len(context) + step).item()))
         scores = rows(target, drafts, 0, depth + 1)
         verdict = law.accept(scores, reported, mx.array(drafts, dtype=mx.int32), len(context))
-        accepted = int(verdict.accepted.item())
-        emitted = [*drafts[:accepted], int(verdict.next_token.item())]
+        accepted = cast(int, verdict.accepted.item())
+        emitted = [*drafts[:accepted], cast(int, verdict.next_token.item())]
         history.append(emitted)
         context += emitted
         drafted, kept = drafted + depth, kept + accepted

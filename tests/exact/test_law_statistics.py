@@ -50,7 +50,8 @@ OTHER_DRAFTER = blurred(TARGET, 13, VOCAB, 2.0)
 
 def law_of(model: Logits, completion: Sequence[int]) -> Row:
     """The reference law of the next token."""
-    return process(model([*PROMPT, *completion]), PARAMS, PROMPT, completion)
+    scores = model([*PROMPT, *completion]).astype(np.float64)
+    return process(scores, PARAMS, PROMPT, completion)
 
 
 def point_mass(scores: mx.array) -> mx.array:
@@ -108,7 +109,7 @@ def rows_after(committed: tuple[int, ...], drafter: Logits) -> Rows:
 def all_rows(drafter: Logits) -> tuple[Rows, Rows]:
     """Rows of a first round, and of a second one after each possible token  # [V, ...]."""
     later = [rows_after((*COMMITTED, token), drafter) for token in range(VOCAB)]
-    second = Rows(*(mx.stack(column) for column in zip(*later, strict=True)))
+    second = Rows(*(mx.stack(list(column)) for column in zip(*later, strict=True)))
     mx.eval(first := rows_after(COMMITTED, drafter), second)
     return first, second
 

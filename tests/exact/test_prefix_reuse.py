@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -120,7 +120,8 @@ def test_an_answer_that_is_cut_leaves_what_was_committed(
 ) -> None:
     model = models(family)
     made = backend(model)
-    with closing(events(made, SYSTEM + FIRST)) as running:
+    running = cast("Generator[Event]", events(made, SYSTEM + FIRST))
+    with closing(running):
         got = [*next(running).token_ids, *next(running).token_ids]
     (entry,) = made.bank._entries
     assert_state_is_that_of_its_tokens(model, entry.state)

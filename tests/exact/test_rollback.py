@@ -86,13 +86,15 @@ NAMES = [*ARGS, "llama-quantized"]
 def model(name: str) -> nn.Module:
     """A model of two layers with random weights large enough for every part to matter."""
     module, config = ARGS[name]
-    made = module.Model(module.ModelArgs.from_dict({"model_type": name, **config}))
+    made: nn.Module = module.Model(module.ModelArgs.from_dict({"model_type": name, **config}))
     keys = iter(mx.random.split(mx.random.key(7), 256))
 
     def weight(array: mx.array) -> mx.array:
         if array.ndim < 2:
-            return array + 0.1 * mx.random.normal(array.shape, key=next(keys))
-        return mx.random.normal(array.shape, key=next(keys)) * array.shape[-1] ** -0.5
+            noise: mx.array = 0.1 * mx.random.normal(array.shape, key=next(keys))
+            return array + noise
+        drawn: mx.array = mx.random.normal(array.shape, key=next(keys)) * array.shape[-1] ** -0.5
+        return drawn
 
     made.update(tree_map(weight, made.parameters()))
     install_gated_delta(made)
@@ -130,8 +132,8 @@ def assert_same_future(name: str, caches: CacheSet, committed: list[int], count:
                 assert left.dtype == right.dtype == mx.float32
                 np.testing.assert_allclose(np.array(left), np.array(right), atol=1e-5, rtol=1e-5)
     for token in range(5, 5 + count):
-        left, right = run(name, caches, [token]), run(name, fresh, [token])
-        np.testing.assert_allclose(left, right, atol=TOLERANCE)
+        found, expected = run(name, caches, [token]), run(name, fresh, [token])
+        np.testing.assert_allclose(found, expected, atol=TOLERANCE)
         caches.commit(1)
         fresh.commit(1)
     caches.check()
@@ -181,7 +183,7 @@ def test_a_lost_row_is_far_outside_the_tolerance(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_interleaved_sessions_do_not_influence_one_another(name: str) -> None:
     ids = {"a": list(range(10, 20)), "b": list(range(40, 50))}
-    alone = {key: [] for key in ids}
+    alone: dict[str, list[Any]] = {key: [] for key in ids}
     for key, tokens in ids.items():
         caches = empty_caches(name)
         for token in tokens:
@@ -234,4 +236,4 @@ def test_an_unknown_kind_of_cache_is_named() -> None:
             return [OddCache()]
 
     with pytest.raises(UnsupportedModelError, match="OddCache"):
-        make_caches(Odd())
+        make_caches(Odd())  # type: ignore[no-untyped-call]  # as nn.Module is made

@@ -65,7 +65,7 @@ class Inexact(Model):
             return found
         wrong = list(found.token_ids)
         wrong[WRONG_AT] = (wrong[WRONG_AT] + 1) % self.trunk.vocab_size
-        return dataclasses.replace(found, token_ids=wrong)
+        return dataclasses.replace(found, token_ids=tuple(wrong))
 
 
 class NeverDrafts(Model):

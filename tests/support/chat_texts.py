@@ -25,7 +25,7 @@ _MODULES = """
 
 def library_chats() -> list[list[dict[str, Any]]]:
     """A question for a function and its source as the answer, one for each documented function."""
-    chats = []
+    chats: list[list[dict[str, Any]]] = []
     for module in _MODULES.split():
         for name, what, source in _functions(module):
             ask = _ASKS[len(chats) % len(_ASKS)].format(name=name, what=what)
@@ -57,7 +57,7 @@ def _tool_chat(chooser: random.Random) -> ToolChat:
     arguments = {key: chooser.choice(values) for key, values in tool.values.items()}
     result = str(chooser.randint(-5, 99))
     call = {"name": tool.name, "arguments": arguments}
-    messages = [
+    messages: list[dict[str, Any]] = [
         {"role": "user", "content": tool.question.format(**arguments)},
         {"role": "assistant", "content": "", "tool_calls": [{"function": call}]},
         {"role": "tool", "content": result},

@@ -89,7 +89,7 @@ class FakeModel:
     calls: list[tuple[Any, dict[str, Any]]] = field(default_factory=list)
     load_error: MTPLXError | None = None
 
-    def load(self, path: Any, **arguments: Any) -> "FakeModel":
+    def load(self, path: Any, **arguments: Any) -> Any:
         """What the command line calls to open a model."""
         if self.load_error is not None:
             raise self.load_error

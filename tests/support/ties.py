@@ -37,7 +37,7 @@ def top_two_gap(model: Model, prompt: list[int], answer: Sequence[int], **option
     if not request.engine.pipeline.params.is_greedy:
         noise = Noise(request.seed, model.trunk.vocab_size)
         scores = scores + noise.gumbel(len(tokens), 1)
-    best = mx.sort(scores[0])[-2:].tolist()
+    best: Any = mx.sort(scores[0])[-2:].tolist()
     return float(best[1] - best[0])
 
 

@@ -9,8 +9,8 @@ FamilyName = Literal[
 ]
 FAMILY_NAMES: tuple[FamilyName, ...] = get_args(FamilyName)
 
-QWEN = ("qwen3_5", "qwen3_5_moe", "qwen3_next")
-NEXTN = ("deepseek_v3", "glm4_moe")
+QWEN: tuple[FamilyName, ...] = ("qwen3_5", "qwen3_5_moe", "qwen3_next")
+NEXTN: tuple[FamilyName, ...] = ("deepseek_v3", "glm4_moe")
 ZERO_CENTRED = QWEN
 HEAD_PREFIX = {
     **dict.fromkeys(QWEN, "mtp."),

@@ -78,7 +78,7 @@ def test_any_history_equals_a_fresh_prefill(name: str, program: list[Step]) -> N
 @given(program=programs())
 @settings(max_examples=15, deadline=None)
 def test_a_set_moves_its_members_together(program: list[Step]) -> None:
-    members = [KVCache(), RotatingKVCache(WINDOW), CacheSet([KVCache(), KVCache()])]
+    members: list[Any] = [KVCache(), RotatingKVCache(WINDOW), CacheSet([KVCache(), KVCache()])]
 
     def append_nested(caches: Any, ids: list[int]) -> None:
         append_to_all([caches[0], caches[1], *caches[2]], ids)

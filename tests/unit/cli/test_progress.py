@@ -4,14 +4,13 @@ import io
 
 import pytest
 
-from mtplx import progress
 from mtplx.progress import Progress
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [100.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("mtplx.progress.time.monotonic", lambda: now[0])
     return now
 
 

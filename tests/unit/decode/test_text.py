@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -90,7 +92,7 @@ def test_finishing_twice_gives_nothing_more() -> None:
 class StrippingTokenizer:
     """Drops the space before the first word, as SentencePiece decoders do."""
 
-    def decode(self, token_ids: list[int], *, clean_up_tokenization_spaces: bool) -> str:
+    def decode(self, token_ids: Sequence[int], /, *, clean_up_tokenization_spaces: bool) -> str:
         assert not clean_up_tokenization_spaces
         return "".join(f" w{token}" for token in token_ids).removeprefix(" ")
 

@@ -39,7 +39,12 @@ def trunk_bytes(folder: Path, recipe: Recipe) -> int:
         model, _ = quantize_model(
             model, load_config(folder), body.group_size, body.bits, body.mode, False, predicate
         )
-    return sum(value.nbytes for _, value in tree_flatten(model.parameters()))
+    return total_bytes(model)
+
+
+def total_bytes(model: nn.Module) -> int:
+    flat: Any = tree_flatten(model.parameters())
+    return sum(value.nbytes for _, value in flat)
 
 
 def estimated(folder: Path, recipe: Recipe) -> int:
@@ -72,7 +77,7 @@ def test_bare_speed_is_what_mlx_lm_converts_to_by_itself() -> None:
     model, _ = load_model(folder, lazy=True, strict=False)
     model.set_dtype(mx.bfloat16)
     model, _ = quantize_model(model, load_config(folder), 64, 4)
-    plain = sum(value.nbytes for _, value in tree_flatten(model.parameters()))
+    plain = total_bytes(model)
     assert estimated(folder, recipe) == pytest.approx(plain, rel=0.001)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ class ScriptedWorker:
     """Decodes at the speeds given for each depth, in turn, and keeps drafts at the shares given."""
 
     def __init__(
-        self, speeds: dict[int, Sequence[float]], kept: dict[int, Sequence[int]] | None = None
+        self, speeds: Mapping[int, Sequence[float]], kept: dict[int, Sequence[int]] | None = None
     ) -> None:
         self._speeds = {depth: itertools.cycle(values) for depth, values in speeds.items()}
         self._kept = kept or {}

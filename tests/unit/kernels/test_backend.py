@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -32,10 +33,10 @@ def test_what_the_user_set_wins(decide: Callable[[], backend.Backend]) -> None:
 
 
 def test_the_hint_names_the_extras_of_this_platform(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backend.sys, "platform", "linux")
+    monkeypatch.setattr(sys, "platform", "linux")
     assert "mtplx[cpu]" in backend.install_hint()
     assert "mtplx[cuda13]" in backend.install_hint()
-    monkeypatch.setattr(backend.sys, "platform", "darwin")
+    monkeypatch.setattr(sys, "platform", "darwin")
     assert "cuda" not in backend.install_hint()
 
 

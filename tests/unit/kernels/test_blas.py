@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes.util
 import json
 import os
+import site
 import subprocess
 import sys
 from pathlib import Path
@@ -41,8 +43,8 @@ def _fake_prefix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *names: str) -
     for name in names:
         (lib / name).write_bytes(b"not a library")
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
-    monkeypatch.setattr(blas.site, "getuserbase", lambda: str(tmp_path / "user"))
-    monkeypatch.setattr(blas.ctypes.util, "find_library", lambda _name: None)
+    monkeypatch.setattr(site, "getuserbase", lambda: str(tmp_path / "user"))
+    monkeypatch.setattr(ctypes.util, "find_library", lambda _name: None)
 
 
 def test_mkl_of_the_environment_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,7 +62,7 @@ def test_a_link_to_the_same_library_counts_once(
 
 def test_the_systems_openblas_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _fake_prefix(tmp_path, monkeypatch)
-    monkeypatch.setattr(blas.ctypes.util, "find_library", lambda _name: "libopenblas.so.0")
+    monkeypatch.setattr(ctypes.util, "find_library", lambda _name: "libopenblas.so.0")
     assert blas.find_blas() == [blas.Blas("openblas", "libopenblas.so.0")]
 
 

@@ -39,7 +39,8 @@ def disk(folder: Path) -> dict[str, NDArray[Any]]:
 
 def parameters(module: nn.Module) -> dict[str, NDArray[np.float32]]:
     """Every parameter of a module, by path."""
-    return {name: np.array(value) for name, value in tree_flatten(module.parameters())}
+    flat: Any = tree_flatten(module.parameters())
+    return {name: np.array(value) for name, value in flat}
 
 
 def trunk_logits(model: Model, tokens: list[int] = TOKENS) -> NDArray[np.float32]:

@@ -194,7 +194,7 @@ def test_packed_weights_that_nothing_describes(
     tmp_path: Path, method: str, block: dict[str, Any] | None
 ) -> None:
     tensors = {**blank(*trunk_names(2), *mimo_head_names()), **stored(method, HEAD)}
-    extra = {} if block is None else {"quantization": block}
+    extra: dict[str, Any] = {} if block is None else {"quantization": block}
     found = inspect_folder(write_model(tmp_path, config_of("mimo", **extra), tensors))
     assert isinstance(found.error, UnsupportedModelError)
     assert HEAD in found.error.message

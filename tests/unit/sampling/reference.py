@@ -51,7 +51,8 @@ def distribution(x: Row, params: SamplingParams) -> Row:
             mass += p[token]
         p /= p.sum()
     p[p < params.min_p * p.max()] = 0
-    return p / p.sum()
+    law: NDArray[np.float64] = p / p.sum()
+    return law
 
 
 def softmax(x: Row) -> Row:

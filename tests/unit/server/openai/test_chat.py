@@ -289,6 +289,6 @@ def test_leaving_a_stream_ends_the_job(client: OpenAI, service: Service, playing
 
 def test_what_has_no_effect_is_told(client: OpenAI, playing: Playing) -> None:
     found = client.chat.completions.create(**asking(reasoning_effort="high"))
-    notes = found.choices[0].to_dict()["mtplx"]["notes"]  # type: ignore[index]
+    notes = found.choices[0].to_dict()["mtplx"]["notes"]
     assert any("reasoning_effort has no effect" in note for note in notes)
     assert len(playing.jobs) == 1

@@ -63,7 +63,8 @@ def rebuilt(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     expected = ["response.created", "response.in_progress"]
     assert [event["type"] for event in events[:2]] == expected
     state = "closed"
-    text, logprobs = "", []
+    text = ""
+    logprobs: list[Any] = []
     for event in events[2:-1]:
         kind = event["type"].removeprefix("response.")
         assert event["output_index"] == len(output)

@@ -155,7 +155,8 @@ def test_a_call_that_breaks_off_is_no_tool_call_finish(http: TestClient, playing
 
 def test_without_tools_nothing_is_a_call(http: TestClient, playing: Playing) -> None:
     playing.bursts = [CALL]
-    for keys in ({}, {"tools": [WEATHER], "tool_choice": "none"}):
+    offered: dict[str, Any] = {"tools": [WEATHER], "tool_choice": "none"}
+    for keys in ({}, offered):
         (choice,) = joined(streamed(http, asking(**keys)))["choices"]
         assert (choice["text"], choice["calls"], choice["finish_reason"]) == (CALL, [], "stop")
 
