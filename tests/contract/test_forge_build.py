@@ -308,6 +308,7 @@ def test_a_template_file_is_copied_and_hashed(tiny: TinyFactory, tmp_path: Path)
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.slow
 def test_norms_stored_in_another_convention_are_found_and_corrected(tmp_path: Path) -> None:
     sound = build(demo_model_path(), tmp_path / "sound", calibrate=True).path
     source = shutil.copytree(demo_model_path(), tmp_path / "source")

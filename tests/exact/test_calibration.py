@@ -30,9 +30,7 @@ TRAINED_AGREEMENT = {
 POINTS = 0.08
 
 slow = pytest.mark.slow
-FAMILIES = [
-    pytest.param(name, marks=() if name in ("qwen3_5", "deepseek_v3") else slow) for name in TRAINED
-]
+FAMILIES = [pytest.param(name, marks=() if name == "deepseek_v3" else slow) for name in TRAINED]
 DAMAGED: tuple[TrainedName, ...] = ("qwen3_5", "deepseek_v3")
 
 _loaded: dict[TrainedName, Model] = {}

@@ -38,6 +38,9 @@ def _check(family: TrainedName, prompt: int, **options: Any) -> None:
         assert gap < TIE, f"token {index} differs with a gap of {gap} ({options})"
 
 
+ONE_QUICKLY = [0, pytest.param(1, marks=pytest.mark.slow)]
+
+
 @pytest.mark.parametrize("family", TRAINED)
 @pytest.mark.parametrize("prompt", [0, 1])
 def test_greedy_text_is_the_reference_at_every_depth(family: TrainedName, prompt: int) -> None:
@@ -46,7 +49,7 @@ def test_greedy_text_is_the_reference_at_every_depth(family: TrainedName, prompt
 
 
 @pytest.mark.parametrize("family", TRAINED)
-@pytest.mark.parametrize("prompt", [0, 1])
+@pytest.mark.parametrize("prompt", ONE_QUICKLY)
 def test_greedy_text_is_the_reference_for_every_prefill_chunk(
     family: TrainedName, prompt: int
 ) -> None:
@@ -64,7 +67,7 @@ def test_every_law_is_the_argmax_match_at_temperature_zero(
 
 
 @pytest.mark.parametrize("family", TRAINED)
-@pytest.mark.parametrize("prompt", [0, 1])
+@pytest.mark.parametrize("prompt", ONE_QUICKLY)
 def test_greedy_text_is_the_reference_with_adaptive_depth(family: TrainedName, prompt: int) -> None:
     _check(family, prompt, depth="auto")
 

@@ -26,6 +26,8 @@ from mtplx.runtime.trunks.gated_delta import install_gated_delta
 from tests.unit.caches.programs import History, Step, programs
 
 TOLERANCE = 2e-4
+# A key or value that rounding moves across the edge of an 8-bit code is one code off: a 255th of its group's range.
+CODE_TOLERANCE = 0.01
 VOCAB = 64
 HYBRIDS = ("qwen3_next", "qwen3_5")
 
@@ -133,7 +135,8 @@ def assert_same_future(name: str, caches: CacheSet, committed: list[int], count:
                 np.testing.assert_allclose(np.array(left), np.array(right), atol=1e-5, rtol=1e-5)
     for token in range(5, 5 + count):
         found, expected = run(name, caches, [token]), run(name, fresh, [token])
-        np.testing.assert_allclose(found, expected, atol=TOLERANCE)
+        bound = CODE_TOLERANCE if name.endswith("-quantized") else TOLERANCE
+        np.testing.assert_allclose(found, expected, atol=bound)
         caches.commit(1)
         fresh.commit(1)
     caches.check()
